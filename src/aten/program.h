@@ -1,0 +1,38 @@
+// aten/program.h: runs a graph operator by operator through ATen, above autograd, so that torch builds its own autograd
+// graph as in eager. It is backend="eager": for debugging and bisecting, and the fallback of everything else.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace magneto::aten {
+
+class Program {
+ public:
+  /// Looks every operator up in the dispatcher and converts the constant arguments once. Throws base::Fault on an unknown
+  /// operator. `constants` are the tensors of graph.constants(), in order.
+  Program(graph::Graph graph, std::vector<at::Tensor> constants);
+  ~Program();
+
+  struct Failure {
+    std::exception_ptr error;   ///< empty: all went well
+    size_t node = 0;            ///< the node that failed
+    bool changed = false;       ///< an input was written to, or a random number drawn, before it failed
+  };
+  /// Runs the graph. Intermediates die after their last reader. `outputs` in the order of graph.outputs.
+  Failure run(std::vector<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const;
+
+  const graph::Graph& graph() const;
+  bool writes_inputs() const;   ///< some operator writes to memory that an input may share
+
+ private:
+  struct Body;
+  std::unique_ptr<Body> body_;
+};
+
+}  // namespace magneto::aten

@@ -1,0 +1,80 @@
+// aten/trace.h: ATen operators of one thread, recorded into a graph instead of being computed.
+//
+// While a trace is entered, every operator of the thread, factories too, reaches us below autograd (dispatch key Fake in
+// thread-local state). Its results are pending tensors: true metadata over a storage without data. A flush runs what was
+// recorded and not yet run, and moves the results into those storages, so that every tensor, view, saved variable and
+// list that holds them is right at once. Whoever reads data of a pending tensor causes a flush by itself.
+//
+// A flush does not end the trace: the graph goes on growing behind it, and replay runs all of it in one go. Only the
+// owner (capture) decides where a segment ends; it learns of reads of data through data_reads().
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace magneto::aten {
+
+class Program;
+
+class Trace {
+ public:
+  Trace();
+  ~Trace();  ///< flushes; never throws (what a flush raises here was raised before)
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+
+  /// Recording on and off for this thread. `leave` does not flush. Not nested.
+  void enter();
+  void leave();
+  bool entered() const;
+
+  /// Runs everything that was recorded and not yet run. Throws what the operators throw.
+  void flush(std::string_view why);
+
+  /// The value of a tensor that this trace made or knows as an input.
+  std::optional<graph::ValueId> find(const at::Tensor& tensor) const;
+  bool made_here(const at::Tensor& tensor) const;
+  /// Registers a tensor from outside as an input (once; the same id ever after). `name` is for readers.
+  graph::ValueId add_input(const at::Tensor& tensor, std::string name);
+  /// The tensor behind an input, as long as the trace lives.
+  const at::Tensor& input_tensor(graph::ValueId id) const;
+  /// Inputs that operators met before anyone registered them, since the last call: tensors that came from nowhere
+  /// capture knows of. (Wrapped Python numbers are constants of the graph, not inputs.)
+  std::vector<graph::ValueId> take_unclaimed();
+
+  /// Times that data was read, that an operator with a size known only from data ran, or that an operator met something
+  /// a graph cannot hold (sparse, quantised, subclass, dispatch mode, generator). Each was served, and was right; but
+  /// a graph cannot repeat it. `last_data_read` says what and which operator.
+  uint64_t data_reads() const;
+  const std::string& last_data_read() const;
+
+  /// Where the recording stands. rewind forgets the nodes behind a mark; all of them must have been run (flush first).
+  struct Mark { size_t nodes = 0; };
+  Mark mark() const;
+  void rewind(Mark mark);
+
+  /// The place in the user's program that the next operators come from.
+  void set_place(std::string file, int line, std::string function);
+
+  const graph::Graph& graph() const;
+  /// Everything recorded up to now, ready to be run again, with these outputs. `inputs` receives the value ids (of this
+  /// trace) of the program's inputs in its order. Flush first.
+  std::shared_ptr<Program> finish(const std::vector<graph::ValueId>& outputs, std::vector<graph::ValueId>* inputs) const;
+
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+/// The trace of this thread that is entered, or nullptr.
+Trace* current_trace();
+
+}  // namespace magneto::aten

@@ -1,0 +1,108 @@
+// capture/activation.h: one Python frame that we execute in place. Locals and stack live in CPython's own frame, so that
+// sys._getframe, tracebacks, debuggers and the garbage collector see an ordinary frame, and handing it back to CPython
+// in the middle costs no copying.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "capture/frame_abi.h"
+#include "capture/semantics.h"
+
+namespace magneto::capture {
+
+class Activation;
+
+/// Decides, frame by frame and stop by stop, what the evaluator does. Owned by whoever armed the hook.
+class Director {
+ public:
+  virtual ~Director() = default;
+  /// A frame is about to run while our hook is armed for this thread. false: CPython runs it.
+  virtual bool wants(PyThreadState* thread, Frame* frame) = 0;
+  /// The frame was linked; nothing of it has run (or: a generator is resumed). true: call at_boundary first.
+  virtual bool entered(Activation& activation) = 0;
+
+  enum class Go {
+    kRun,       ///< execute instructions with activation.semantics()
+    kStepOver,  ///< execute the next instruction with plain semantics, then call at_boundary
+    kReturn,    ///< activation.result() was set: the frame is finished
+    kHandOver,  ///< CPython finishes the frame
+    kRaise,     ///< a Python error is set: raise it at the current instruction
+  };
+  /// Between two instructions: a segment may be run or begun here. The director may rewrite slots, stack and next().
+  virtual Go at_boundary(Activation& activation) = 0;
+  /// A primitive stopped; the frame stands before the instruction at activation.next(). Usually kStepOver.
+  virtual Go stopped(Activation& activation) = 0;
+  /// The frame is finished (result, or nullptr: an exception leaves it, it is set), yields, or goes to CPython.
+  enum class Exit { kReturned, kRaised, kHandedOver, kYielded };
+  virtual void left(Activation& activation, Exit exit, PyObject* result) = 0;
+};
+
+/// The code of a function as plain instructions: de-specialised, kept beside the code object.
+struct CodeText {
+  PyObject* bytes = nullptr;   ///< keeps `units` alive
+  const uint8_t* units = nullptr;
+  int count = 0;
+};
+CodeText* code_text(PyCodeObject* code);  ///< nullptr with a Python error set when out of memory
+
+class Activation {
+ public:
+  Activation(PyThreadState* thread, Frame* frame, Director& director);
+  Activation(const Activation&) = delete;
+  Activation& operator=(const Activation&) = delete;
+
+  /// Executes the frame as an eval function does (PEP 523): new reference or nullptr with an error.
+  PyObject* run();
+
+  static Activation* innermost();          ///< of this thread; nullptr
+  Activation* outer() const { return outer_; }
+  Director& director() const { return director_; }
+
+  PyThreadState* thread() const { return thread_; }
+  Frame* frame() const { return frame_; }
+  PyCodeObject* code() const { return code_; }
+  PyFunctionObject* function() const;
+  const CodeText& text() const { return *text_; }
+
+  /// Index (in code units) of the instruction that is executed, or of the next one between instructions; prefixes
+  /// (EXTENDED_ARG, KW_NAMES) count as part of the instruction they belong to.
+  int next() const { return next_; }
+  void set_next(int index) { next_ = index; }
+  int current_line() const;                ///< of the instruction at next(); 0: unknown
+
+  Semantics& semantics() const { return *semantics_; }
+  void set_semantics(Semantics& semantics) { semantics_ = &semantics; }
+
+  // Slots. Locals (with cells and free variables) come first, then the stack. Owned references; nullptr is legal.
+  int local_count() const;
+  int stack_depth() const;
+  PyObject* local(int index) const;        ///< borrowed
+  PyObject* stack(int index) const;        ///< borrowed; 0 is the bottom
+  void set_local(int index, PyObject* owned);
+  /// Replaces the whole stack by `owned` (references are taken over).
+  void set_stack(const std::vector<PyObject*>& owned);
+
+  PyObject* result() const { return result_; }
+  void set_result(PyObject* owned) { result_ = owned; }  ///< for Go::kReturn
+
+  /// The director's own note on this activation.
+  void* note = nullptr;
+  /// Ask for at_boundary before the next instruction.
+  void request_boundary() { boundary_ = true; }
+
+ private:
+  friend class Evaluator;
+  PyThreadState* thread_;
+  Frame* frame_;
+  PyCodeObject* code_;
+  CodeText* text_;
+  Director& director_;
+  Semantics* semantics_;
+  Activation* outer_ = nullptr;
+  int next_ = 0;
+  bool boundary_ = false;
+  PyObject* result_ = nullptr;
+  Slot* top_ = nullptr;   ///< stack pointer while we run (3.11 - 3.13)
+};
+
+}  // namespace magneto::capture

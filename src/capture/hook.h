@@ -1,0 +1,28 @@
+// capture/hook.h: the one door through which frames reach us (PEP 523). The interpreter's eval function is ours only
+// while a Hooked lives somewhere; at all other times unrelated Python code runs at full speed.
+#pragma once
+#include "capture/activation.h"
+
+namespace magneto::capture {
+
+/// While it lives, frames that start on this thread are offered to `director` (nullptr: to nobody, for opaque calls and
+/// finalizers inside a recording). They nest; frames of other threads pass through to the previous eval function.
+class Hooked {
+ public:
+  explicit Hooked(Director* director);
+  ~Hooked();
+  Hooked(const Hooked&) = delete;
+  Hooked& operator=(const Hooked&) = delete;
+
+ private:
+  Director* before_;
+  bool armed_;
+};
+
+/// The director of this thread; nullptr: frames run in CPython.
+Director* current_director();
+
+/// Why this interpreter cannot be captured ("CPython 3.15 is not known ..."); nullptr: it can. Runs the self test once.
+const char* unsupported_interpreter();
+
+}  // namespace magneto::capture

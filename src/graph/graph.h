@@ -1,0 +1,97 @@
+// graph/graph.h: language 1. Tensor operators on values, in the order in which the program ran them.
+//
+//   graph {
+//     in %0: f32[2, 3]                                        # x
+//     in %1: f32[3]                                           # self.bias
+//     %2: f32[2, 3] = aten::add.Tensor(%0, %1, 1)             # model.py:12
+//     %3: f32[2, 3] = aten::relu_(%2)                         # model.py:13
+//     out %3
+//   }
+//
+// Views and in-place operators stand as they were recorded: a value is a tensor object, not a version of memory. Turning
+// them into pure values is functionalisation, a later stage. Every operator is listed with all arguments of its schema,
+// in order; defaults are written out.
+#pragma once
+#include <complex>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "types/device.h"
+#include "types/dtype.h"
+#include "types/expr.h"
+#include "types/tensor_type.h"
+
+namespace magneto::graph {
+
+using ValueId = base::Id<struct ValueTag>;
+using NodeId = base::Id<struct NodeTag>;
+
+/// One argument of an operator. A number in the place of a tensor is a Python scalar that takes part in type promotion.
+using Arg = std::variant<std::monostate,              // none
+                         ValueId,                     // a tensor; invalid: an undefined tensor
+                         std::vector<ValueId>,        // a list of tensors; invalid: none
+                         types::Expr,                 // an integer
+                         std::vector<types::Expr>,    // a list of integers
+                         double, std::vector<double>, bool, std::vector<bool>, std::complex<double>, std::string,
+                         types::Dtype, types::Device, types::Layout, types::MemoryFormat>;
+
+struct Value {
+  types::TensorType type;
+  NodeId maker;          ///< invalid: an input or a constant
+  std::string name;      ///< for readers: where an input comes from ("x", "self.weight")
+};
+
+/// Where in the user's program an operator was called.
+struct Place {
+  std::string file;
+  int line = 0;
+  std::string function;
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+struct Node {
+  std::string op;                  ///< name with overload: aten::add.Tensor
+  std::vector<Arg> args;
+  std::vector<ValueId> outputs;    ///< flat: the tensors of list results one after the other; invalid: undefined
+  bool grad = true;                ///< grad mode while it ran; printed as a trailing !no_grad
+  uint32_t place = 0;              ///< index into Graph::places
+};
+
+class Graph {
+ public:
+  ValueId add_input(types::TensorType type, std::string name);
+  /// A tensor that belongs to the graph (made from Python numbers). `slot` counts the constants.
+  ValueId add_constant(types::TensorType type);
+  ValueId add_value(types::TensorType type);             ///< made by the node that lists it
+  NodeId add_node(Node node);                            ///< sets the maker of its outputs that have none
+  uint32_t add_place(Place place);                       ///< the last place is found again; 0 is "unknown"
+  void truncate(size_t nodes);                           ///< forgets all nodes behind the first `nodes`, their values stay
+
+  const Value& value(ValueId id) const { return values_[id.index()]; }
+  Value& value(ValueId id) { return values_[id.index()]; }
+  const Node& node(NodeId id) const { return nodes_[id.index()]; }
+  const std::vector<Value>& values() const { return values_; }
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::vector<ValueId>& inputs() const { return inputs_; }
+  const std::vector<ValueId>& constants() const { return constants_; }
+  const std::vector<Place>& places() const { return places_; }
+
+  std::vector<ValueId> outputs;
+  std::vector<types::Condition> conditions;  ///< relations of sizes that must hold for this graph to be right
+
+ private:
+  std::vector<Value> values_;
+  std::vector<Node> nodes_;
+  std::vector<ValueId> inputs_, constants_;
+  std::vector<Place> places_{Place{}};
+};
+
+/// Drops inputs, constants and values that nothing reads, and renumbers the rest in order of appearance. `kept_inputs`
+/// receives, for each remaining input, its old position. No node is dropped.
+Graph compact(const Graph& graph, std::vector<size_t>* kept_inputs);
+
+}  // namespace magneto::graph

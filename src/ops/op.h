@@ -1,0 +1,51 @@
+// ops/op.h: all we know of an operator, one declaration each. Nothing else in the compiler knows an operator by name.
+#pragma once
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+#include "types/tensor_type.h"
+
+namespace magneto::ops {
+
+/// One tensor that an operator returns.
+struct Result {
+  enum class Kind : uint8_t {
+    kFresh,      ///< new memory with exactly these strides
+    kView,       ///< shares the memory of argument `of`
+    kSame,       ///< is the tensor of argument `of` (in-place, out=)
+    kUndefined,  ///< an undefined tensor
+  };
+  Kind kind = Kind::kFresh;
+  types::TensorType type;
+  int of = -1;     ///< index of the argument
+  int item = -1;   ///< when that argument is a list: which of its tensors
+};
+
+/// The arguments of one call, as the graph has them.
+struct Call {
+  std::span<const graph::Arg> args;
+  const graph::Graph* graph = nullptr;            ///< for the types of tensor arguments
+  types::Dtype default_dtype = types::Dtype::kF32;
+  const types::TensorType& type(graph::ValueId id) const { return graph->value(id).type; }
+};
+
+/// The tensors an operator returns, or nothing when the rule does not cover this call: an error that torch should report,
+/// a dtype or layout it was not written for. A rule never guesses and never throws.
+using TypeRule = std::optional<std::vector<Result>> (*)(const Call& call);
+
+struct Op {
+  std::string_view name;                ///< with overload: aten::add.Tensor
+  TypeRule type = nullptr;
+  std::span<const int> writes = {};     ///< arguments it changes in place
+  bool may_raise_on_data = false;       ///< fails for some values of its inputs (an index out of range), not only for shapes
+  bool random = false;                  ///< draws from a generator
+};
+
+const Op* find(std::string_view name);  ///< nullptr: an operator without declaration
+std::span<const Op* const> all();       ///< sorted by name
+
+}  // namespace magneto::ops

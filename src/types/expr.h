@@ -1,0 +1,71 @@
+// types/expr.h: symbolic integers, the sizes of all three languages. A static size is a constant expression and costs no
+// allocation. Expressions are immutable and kept in a normal form (sorted sums of products), so that equal expressions
+// compare equal: s0*2 + 1 == 1 + s0 + s0.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace magneto::types {
+
+struct ExprNode;
+
+class Expr {
+ public:
+  Expr() = default;
+  Expr(int64_t value) : value_(value) {}  // NOLINT: a number is an expression
+  static Expr symbol(uint32_t index);     ///< s0, s1, ...: integers >= 0 that are known when the graph is called
+
+  bool is_constant() const { return node_ == nullptr; }
+  std::optional<int64_t> constant() const;
+  int64_t value_or(int64_t otherwise) const { return is_constant() ? value_ : otherwise; }
+
+  friend bool operator==(const Expr& a, const Expr& b);
+  friend Expr operator+(const Expr& a, const Expr& b);
+  friend Expr operator-(const Expr& a, const Expr& b);
+  friend Expr operator*(const Expr& a, const Expr& b);
+  friend Expr operator-(const Expr& a);
+  static Expr floor_div(const Expr& a, const Expr& b);  ///< as Python's //
+  static Expr mod(const Expr& a, const Expr& b);        ///< as Python's %
+  static Expr min(const Expr& a, const Expr& b);
+  static Expr max(const Expr& a, const Expr& b);
+  static Expr ceil_div(const Expr& a, const Expr& b);
+
+  /// The number that this is when symbol i has the value symbols[i]. Throws base::Fault on a division by zero.
+  int64_t evaluate(const std::vector<int64_t>& symbols) const;
+  void collect_symbols(std::vector<uint32_t>& into) const;
+  size_t hash() const;
+
+  /// The node behind a non-constant expression; for the printer, the parser and the engine itself.
+  const ExprNode* node() const { return node_.get(); }
+  explicit Expr(std::shared_ptr<const ExprNode> node) : node_(std::move(node)) {}
+
+ private:
+  int64_t value_ = 0;
+  std::shared_ptr<const ExprNode> node_;
+};
+
+std::string to_string(const Expr& expr);                     ///< "2*s0 + 1", "s0 // 2", "max(s0, 3)"
+std::optional<Expr> parse_expr(std::string_view text);       ///< reads what to_string writes
+
+/// A comparison of two sizes that capture relied on. Becomes a guard.
+enum class Relation : uint8_t { kEq, kNe, kLt, kLe };
+struct Condition {
+  Expr left;
+  Relation relation = Relation::kEq;
+  Expr right;
+  bool holds(const std::vector<int64_t>& symbols) const;
+  friend bool operator==(const Condition&, const Condition&) = default;
+};
+std::string to_string(const Condition& condition);
+
+}  // namespace magneto::types
+
+template <>
+struct std::hash<magneto::types::Expr> {
+  size_t operator()(const magneto::types::Expr& e) const { return e.hash(); }
+};

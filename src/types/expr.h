@@ -38,6 +38,8 @@ class Expr {
   /// The number that this is when symbol i has the value symbols[i]. Throws base::Fault on a division by zero.
   int64_t evaluate(const std::vector<int64_t>& symbols) const;
   void collect_symbols(std::vector<uint32_t>& into) const;
+  /// A number that this is never below, when one is known: symbols are never negative.
+  std::optional<int64_t> lower_bound() const;
   size_t hash() const;
 
   /// The node behind a non-constant expression; for the printer, the parser and the engine itself.
@@ -51,6 +53,8 @@ class Expr {
 
 std::string to_string(const Expr& expr);                     ///< "2*s0 + 1", "s0 // 2", "max(s0, 3)"
 std::optional<Expr> parse_expr(std::string_view text);       ///< reads what to_string writes
+/// Reads the longest expression at the head of `text` and takes it away; leaves `text` alone when there is none.
+std::optional<Expr> take_expr(std::string_view& text);
 
 /// A comparison of two sizes that capture relied on. Becomes a guard.
 enum class Relation : uint8_t { kEq, kNe, kLt, kLe };

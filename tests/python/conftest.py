@@ -1,0 +1,45 @@
+"""What every test shares: the magneto under test, one thread, the same seeds, and a clean process state afterwards."""
+
+import os
+import pathlib
+import random
+import sys
+
+HERE = pathlib.Path(__file__).parent
+STUB = os.environ.get("MAGNETO_STUB") == "1"
+
+sys.path.insert(0, str(HERE))
+if STUB:
+    sys.path.insert(0, str(HERE / "stub"))
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+import torch
+
+import magneto
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "needs_capture: asserts what was captured, so the stub cannot pass it")
+    config.addinivalue_line("markers", "slow: takes tens of seconds")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not STUB:
+        return
+    left_out = [item for item in items if item.get_closest_marker("needs_capture")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(autouse=True)
+def a_clean_process():
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    random.seed(0)
+    yield
+    magneto.reset()
+    assert torch.is_grad_enabled(), "the test left grad mode off"
+    assert torch.get_default_dtype() is torch.float32, "the test left another default dtype"
+    assert not torch.is_inference_mode_enabled() and not torch.is_autocast_enabled("cpu")

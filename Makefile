@@ -1,0 +1,74 @@
+# Magneto. `make help` lists what there is; README.md tells the story.
+#
+#   TORCH=2.15.0 make test          another torch, in a virtual environment of its own
+#   PYTHON=python3.12 make setup    another interpreter (3.11 or 3.12)
+#   PYTEST_ARGS="-k softmax -x" make test-python
+
+TORCH ?= 2.11.0
+PYTHON ?=
+JOBS ?= $(shell nproc)
+PYTEST_ARGS ?=
+CPYTHON_ARGS ?=
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+VENV := $(if $(filter 2.11.0,$(TORCH)),.venv,.venv-$(TORCH))
+PY := $(VENV)/bin/python
+SOURCES = $$(find src tests bench -name '*.h' -o -name '*.cpp' | sort)
+
+export TORCH PYTHON VENV JOBS
+# No test, example or benchmark loads weights from a hub; one that tried should fail at once and not wait for a network.
+export HF_HUB_OFFLINE := 1
+
+.PHONY: help setup demo test test-cpp test-sanitized test-python test-cpython format format-check tidy bench clean distclean
+
+help:
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup:  ## packages, virtual environment, torch, the extension; seconds when nothing changed
+	@scripts/setup.sh
+
+demo: setup  ## a transformer and a program full of graph breaks, beside eager
+	@$(PY) examples/demo.py
+
+test: test-cpp test-sanitized test-python  ## all that .ci/run runs, for one torch
+	@echo "== test: all passed with torch $(TORCH)"
+
+# The middle is built and tested without Python and torch, twice: as it ships, and under Address- and UBSanitizer.
+test-cpp: setup  ## C++ tests
+	@echo "== C++ tests"
+	@scripts/ctest.sh build/tests -DCMAKE_BUILD_TYPE=Release
+
+test-sanitized: setup  ## C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@echo "== C++ tests, sanitized"
+	@scripts/ctest.sh build/sanitized -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS=-O1 -DMAGNETO_SANITIZE=ON
+
+test-python: setup  ## Python tests: whole programs against eager
+	@echo "== Python tests, torch $(TORCH)"
+	@$(PY) -m pytest $(PYTEST_ARGS)
+
+test-cpython: setup  ## CPython's own tests, every frame run by our evaluator (long)
+	@$(PY) tests/cpython/run.py $(CPYTHON_ARGS)
+
+format: setup  ## rewrites src, tests and bench with clang-format
+	@$(VENV)/bin/clang-format -i $(SOURCES)
+
+format-check: setup  ## fails where clang-format would change something
+	@$(VENV)/bin/clang-format --dry-run -Werror $(SOURCES)
+	@echo "== format: clean"
+
+tidy: setup  ## clang-tidy over src, with the compile database of the extension (TIDY=src/graph for a part)
+	@scripts/tidy.sh $(TIDY)
+
+bench: setup  ## eager, torch.compile(backend="eager") and Magneto side by side
+	@for program in bench/*.py; do echo "== $$program"; $(PY) $$program; done
+
+clean:  ## forgets what was built; keeps the virtual environments
+	rm -rf build dist .pytest_cache
+	find python tests bench examples -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean  ## forgets the virtual environments, too
+	rm -rf .venv .venv-*

@@ -4,17 +4,15 @@ find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
 execute_process(
   COMMAND ${Python_EXECUTABLE} -c "import importlib.util, os; print(os.path.dirname(importlib.util.find_spec('torch').origin))"
   OUTPUT_VARIABLE torch_root OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-execute_process(
-  COMMAND ${Python_EXECUTABLE} -c "import pybind11; print(pybind11.get_include())"
-  OUTPUT_VARIABLE pybind11_include OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 message(STATUS "torch: ${torch_root}")
 
 file(GLOB extension_sources CONFIGURE_DEPENDS
   src/aten/*.cpp src/capture/*.cpp src/driver/*.cpp src/explain/*.cpp src/bindings/*.cpp)
 Python_add_library(_C MODULE WITH_SOABI ${extension_sources})
 target_include_directories(_C PRIVATE src)
+# pybind11 is the copy among torch's headers: both sides then share one registry of types.
 target_include_directories(_C SYSTEM PRIVATE
-  ${torch_root}/include ${torch_root}/include/torch/csrc/api/include ${pybind11_include} ${Python_INCLUDE_DIRS})
+  ${torch_root}/include ${torch_root}/include/torch/csrc/api/include ${Python_INCLUDE_DIRS})
 # torch's own flags for its headers; strict aliasing is off because CPython's object structs are cast into each other.
 target_compile_options(_C PRIVATE -fno-strict-aliasing)
 target_link_directories(_C PRIVATE ${torch_root}/lib)

@@ -14,6 +14,7 @@
 #pragma once
 #include <complex>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -71,6 +72,8 @@ class Graph {
   uint32_t add_place(Place place);                       ///< the last place is found again; 0 is "unknown"
   void truncate(size_t nodes);                           ///< forgets all nodes behind the first `nodes`, their values stay
 
+  bool comes_from_outside(ValueId id) const;             ///< an input or a constant
+
   const Value& value(ValueId id) const { return values_[id.index()]; }
   Value& value(ValueId id) { return values_[id.index()]; }
   const Node& node(NodeId id) const { return nodes_[id.index()]; }
@@ -90,8 +93,15 @@ class Graph {
   std::vector<Place> places_{Place{}};
 };
 
+/// Calls `visit` with every tensor among the arguments, lists included, in order.
+void for_each_read(const Node& node, const std::function<void(ValueId)>& visit);
+
+/// Adds the symbols whose value a tensor of this type tells: those that are one of its sizes, strides, or its offset.
+void bind_symbols(const types::TensorType& type, std::vector<uint32_t>& into);
+
 /// Drops inputs, constants and values that nothing reads, and renumbers the rest in order of appearance. `kept_inputs`
-/// receives, for each remaining input, its old position. No node is dropped.
-Graph compact(const Graph& graph, std::vector<size_t>* kept_inputs);
+/// and `kept_constants` receive, for each remaining one, its old position; both may be null. No node is dropped, nor an
+/// input that alone tells the value of a symbol in use.
+Graph compact(const Graph& graph, std::vector<size_t>* kept_inputs, std::vector<size_t>* kept_constants = nullptr);
 
 }  // namespace magneto::graph

@@ -149,6 +149,7 @@ class World:
                     if raised is None:
                         picture.draw("result", result, drain=True, is_result=True)
                     else:
+                        picture.raised = raised
                         picture.draw("raised", raised)
                     picture.draw_process_state()
                     picture.draw_gradients()
@@ -163,7 +164,8 @@ class World:
         return picture
 
 
-def same_as_eager(program, *args, kwargs=None, change=None, more=(), call=None, options=None, close=False):
+def same_as_eager(program, *args, kwargs=None, change=None, more=(), call=None, options=None, close=False,
+                  raises=None):
     """Compares a program with eager through all steps of `plan`.
 
     program   a function, a module (copied for each side), or a factory marked with @fresh or made by module_program
@@ -173,11 +175,14 @@ def same_as_eager(program, *args, kwargs=None, change=None, more=(), call=None, 
     call      call(g, *args, **kwargs): how to use the function, where a plain call is not enough
     options   keywords for magneto.compile
     close     compare floats within rounding: only where eager itself does not repeat its bits
+    raises    the exception the first call ends with; without it a program that fails in eager is a faulty test
     """
     call = call or (lambda g, *a, **k: g(*a, **k))
     steps = list(plan(args, kwargs or {}, change, more))
     eager = World(program, call, lambda f: f)
     seen = [eager.observe(step, index) for index, step in enumerate(steps)]
+    if (type(seen[0].raised) if seen[0].raised else None) is not raises:
+        pytest.fail(f"the program itself: expected {raises}, but eager's first call gave {seen[0].raised!r}", pytrace=False)
     compiled = World(program, call, lambda f: magneto.compile(f, **(options or {})))
     for index, step in enumerate(steps):
         compare(step.name, seen[index], compiled.observe(step, index), close)

@@ -9,6 +9,7 @@ as "same as <path>", so identity and aliasing are part of the text. So are share
 """
 
 import collections
+import collections.abc
 import enum
 import functools
 import random
@@ -53,6 +54,7 @@ class Picture:
         self.outputs = []
         self.keep = []  # numbered objects stay alive, or a new one could take the address of an old one
         self.rough_lines = {}
+        self.raised = None
 
     def text(self, rough=False):
         return [self.rough_lines.get(n, line) for n, line in enumerate(self.lines)] if rough else self.lines
@@ -155,7 +157,7 @@ class Picture:
             self.add(path, f"{kind} of {len(value)}")
             for index, item in enumerate(sorted(value, key=lambda item: scrub(repr(item)))):
                 draw(f"{path}{{{index}}}", item)
-        elif hasattr(type(value), "__next__"):
+        elif isinstance(value, collections.abc.Iterator):
             self.add(path, f"iterator {kind}")
             if drain:
                 draw(f"{path}.rest", [item for item, _ in zip(value, range(50))])

@@ -100,7 +100,7 @@ def test_another_line_in_the_traceback_is_seen(monkeypatch):
         g.__name__ = "f"
         return g
 
-    fails_with("at test_harness.py", monkeypatch, another_line, f, randn(3))
+    fails_with("at test_harness.py", monkeypatch, another_line, f, randn(3), raises=ValueError)
 
 
 def test_another_cause_of_an_exception_is_seen(monkeypatch):
@@ -117,7 +117,7 @@ def test_another_cause_of_an_exception_is_seen(monkeypatch):
 
         return g
 
-    fails_with("__cause__|context suppressed|at test_harness", monkeypatch, without, f, randn(3))
+    fails_with("__cause__|context suppressed|at test_harness", monkeypatch, without, f, randn(3), raises=ValueError)
 
 
 def test_a_generator_at_another_place_is_seen(monkeypatch):

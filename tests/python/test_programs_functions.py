@@ -37,7 +37,7 @@ def test_wrong_arguments_raise_the_same_type_error():
         return a + b
 
     same_as_eager(f, randn(2), more=[((randn(2), randn(2), randn(2)), {}), ((randn(2),), {"c": 1}),
-                                     ((randn(2),), {"a": 1}), ((), {})])
+                                     ((randn(2),), {"a": 1}), ((), {})], raises=TypeError)
 
 
 def test_a_mutable_default_is_one_object():
@@ -138,7 +138,7 @@ def test_a_deleted_closure_variable_raises():
         del y
         return g()
 
-    same_as_eager(f, randn(2))
+    same_as_eager(f, randn(2), raises=NameError)
 
 
 def test_an_unbound_local_raises():
@@ -147,7 +147,7 @@ def test_an_unbound_local_raises():
             y = x
         return y  # noqa: F821
 
-    same_as_eager(f, randn(2))
+    same_as_eager(f, randn(2), raises=UnboundLocalError)
 
 
 def test_recursion():

@@ -111,6 +111,7 @@ class World:
     """One side: the program built anew, called as it is or compiled."""
 
     def __init__(self, program, call, compile):
+        torch.utils.hooks.RemovableHandle.next_id = 100_000  # hooks are named by a counter of the process
         built = program() if hasattr(program, "builds_a_program") else program
         if isinstance(program, torch.nn.Module):
             built = copy.deepcopy(program)

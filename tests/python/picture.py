@@ -77,6 +77,10 @@ class Picture:
         self.draw_object(path, value, functools.partial(self.draw, drain=drain, is_result=is_result), drain)
 
     def draw_tensor(self, path, t, is_result):
+        try:
+            t.is_leaf
+        except RuntimeError as error:  # a view whose base was written to where it must not be
+            return self.add(path, f"{type(t).__name__} that cannot be used: {scrub(str(error))}")
         storage = "none"
         if t.layout is torch.strided:
             key = t.untyped_storage().data_ptr() or t.untyped_storage()._cdata

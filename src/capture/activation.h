@@ -32,7 +32,9 @@ class Director {
   virtual Go at_boundary(Activation& activation) = 0;
   /// A primitive stopped; the frame stands before the instruction at activation.next(). Usually kStepOver.
   virtual Go stopped(Activation& activation) = 0;
-  /// The frame is finished (result, or nullptr: an exception leaves it, it is set), yields, or goes to CPython.
+  /// The frame is finished (result, or nullptr: an exception leaves it, it is set), yields, or goes to CPython. A function
+  /// that makes its generator yields, too (without a result): its frame comes back through the hook when it is resumed.
+  /// Called once for each entered(), while the frame is still linked; the error that may be set is to be kept.
   enum class Exit { kReturned, kRaised, kHandedOver, kYielded };
   virtual void left(Activation& activation, Exit exit, PyObject* result) = 0;
 };
@@ -90,8 +92,14 @@ class Activation {
   /// Ask for at_boundary before the next instruction.
   void request_boundary() { boundary_ = true; }
 
+  /// Instructions executed so far.
+  int64_t executed() const { return executed_; }
+
  private:
   friend class Evaluator;
+  void enter();  ///< becomes the innermost one of its thread
+  void leave();
+
   PyThreadState* thread_;
   Frame* frame_;
   PyCodeObject* code_;
@@ -101,6 +109,7 @@ class Activation {
   Activation* outer_ = nullptr;
   int next_ = 0;
   bool boundary_ = false;
+  int64_t executed_ = 0;
   PyObject* result_ = nullptr;
   Slot* top_ = nullptr;   ///< stack pointer while we run (3.11 - 3.13)
 };

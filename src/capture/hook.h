@@ -15,12 +15,16 @@ class Hooked {
   Hooked& operator=(const Hooked&) = delete;
 
  private:
-  Director* before_;
-  bool armed_;
+  friend Director* current_director();
+  Director* director_;
+  const Hooked* before_;
 };
 
 /// The director of this thread; nullptr: frames run in CPython.
 Director* current_director();
+
+/// Offers the frames of all threads that have no Hooked to `director`; nullptr: to nobody. For tests of the evaluator.
+void set_director_everywhere(Director* director);
 
 /// Why this interpreter cannot be captured ("CPython 3.15 is not known ..."); nullptr: it can. Runs the self test once.
 const char* unsupported_interpreter();

@@ -33,7 +33,11 @@ class Semantics {
   /// As _PyObject_GetMethod: returns 1 and an unbound method that wants `owner` in front, 0 and an ordinary attribute,
   /// -1 on error, kStopStatus.
   virtual int load_method(Activation& self, PyObject* owner, PyObject* name, PyObject** method);
-  /// super().name of LOAD_SUPER_ATTR (3.12); is_method as the opcode's bit. The base builds the super object.
+  /// __enter__ and its like, found on the type of `owner` and bound to it (with blocks); nullptr without error: missing.
+  /// The evaluator asks other() with the opcode's name before it looks up the first one.
+  virtual PyObject* load_special(Activation& self, PyObject* owner, PyObject* name);
+  /// super().name of LOAD_SUPER_ATTR (3.12). The base builds the super object. cls and owner are nullptr where the name
+  /// `super` means something else, which is then called without arguments.
   virtual PyObject* load_super_attr(Activation& self, PyObject* super_global, PyObject* cls, PyObject* owner, PyObject* name);
   virtual int store_attr(Activation& self, PyObject* owner, PyObject* name, PyObject* value);  ///< value nullptr: delete
   virtual PyObject* load_item(Activation& self, PyObject* container, PyObject* key);
@@ -58,7 +62,7 @@ class Semantics {
   /// f(*args, **kwargs): args is a tuple, kwargs a dict or nullptr; both already converted.
   virtual PyObject* call_ex(Activation& self, PyObject* callable, PyObject* args, PyObject* kwargs);
   virtual PyObject* import_name(Activation& self, PyObject* name, PyObject* fromlist, PyObject* level);
-  virtual PyObject* import_from(Activation& self, PyObject* module, PyObject* name);
+  virtual PyObject* import_from(Activation& self, PyObject* module, PyObject* name);  ///< nullptr without error: missing
 
   // Containers that were made by the frame itself and are filled from `source` (unpacking, starred displays).
   virtual int extend_list(Activation& self, PyObject* list, PyObject* source);
@@ -69,7 +73,8 @@ class Semantics {
   virtual int unpack(Activation& self, PyObject* sequence, int before, int after, PyObject** items);
 
   /// Anything else that runs code or reads state: YIELD, await, match on classes, class bodies, annotations ... The base
-  /// returns 0: go on. `what` is the opcode's name.
+  /// returns 0: go on. `what` is the opcode's name. Sets and dicts that are built ask only for keys whose hash or comparison
+  /// may be somebody's code (BUILD_SET, BUILD_MAP, BUILD_CONST_KEY_MAP, SET_ADD, MAP_ADD).
   virtual int other(Activation& self, const char* what);
 
   // Notices. They cannot stop.

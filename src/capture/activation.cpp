@@ -1,0 +1,92 @@
+#include "capture/activation.h"
+
+#include "capture/evaluator.h"
+#include "capture/opcodes.h"
+
+namespace magneto::capture {
+
+static thread_local Activation* innermost_activation = nullptr;
+
+static void release_text(void* text) {
+  auto* kept = static_cast<CodeText*>(text);
+  if (kept == nullptr) return;
+  Py_XDECREF(kept->bytes);
+  delete kept;
+}
+
+CodeText* code_text(PyCodeObject* code) {
+  static const Py_ssize_t index = request_code_extra(release_text);
+  auto* owner = reinterpret_cast<PyObject*>(code);
+  void* kept = nullptr;
+  if (index < 0 || get_code_extra(owner, index, &kept) < 0) return nullptr;
+  if (kept != nullptr) return static_cast<CodeText*>(kept);
+
+  PyObject* bytes = PyCode_GetCode(code);  // neither specialised nor instrumented, and never changes
+  if (bytes == nullptr) return nullptr;
+  auto* text = new CodeText;
+  text->bytes = bytes;
+  text->units = reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(bytes));
+  text->count = static_cast<int>(PyBytes_GET_SIZE(bytes) / 2);
+  if (set_code_extra(owner, index, text) < 0) {
+    release_text(text);
+    return nullptr;
+  }
+  return text;
+}
+
+Activation::Activation(PyThreadState* thread, Frame* frame, Director& director)
+    : thread_(thread),
+      frame_(frame),
+      code_(frame_code(frame)),
+      text_(code_text(code_)),
+      director_(director),
+      semantics_(&plain_semantics()),
+      next_(frame_next(frame)) {}
+
+PyObject* Activation::run() {
+  if (text_ == nullptr) {  // no memory for the text: CPython needs none
+    PyErr_Clear();
+    return _PyEval_EvalFrameDefault(thread_, frame_, 0);
+  }
+  return Evaluator(*this).run();
+}
+
+Activation* Activation::innermost() { return innermost_activation; }
+
+void Activation::enter() {
+  outer_ = innermost_activation;
+  innermost_activation = this;
+}
+
+void Activation::leave() { innermost_activation = outer_; }
+
+PyFunctionObject* Activation::function() const { return frame_function(frame_); }
+
+int Activation::current_line() const {
+  int line = PyCode_Addr2Line(code_, decode(code_, *text_, next_).at * 2);
+  return line > 0 ? line : 0;
+}
+
+int Activation::local_count() const { return code_->co_nlocalsplus; }
+
+int Activation::stack_depth() const { return static_cast<int>(top_ - frame_stack_base(frame_)); }
+
+PyObject* Activation::local(int index) const { return frame_->localsplus[index]; }
+
+PyObject* Activation::stack(int index) const { return frame_stack_base(frame_)[index]; }
+
+void Activation::set_local(int index, PyObject* owned) {
+  Slot old = frame_->localsplus[index];
+  frame_->localsplus[index] = owned;
+  Py_XDECREF(old);
+}
+
+void Activation::set_stack(const std::vector<PyObject*>& owned) {
+  Slot* base = frame_stack_base(frame_);
+  std::vector<PyObject*> before(base, top_);
+  top_ = base;
+  for (PyObject* object : owned) *top_++ = object;
+  for (PyObject* object : before) Py_XDECREF(object);  // last: finalizers may run
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,229 @@
+// Executes a frame instruction by instruction, until it is finished or CPython takes it.
+//
+//   director.entered -> [at_boundary] -> instruction -> instruction -> ... -> director.left
+//
+// A primitive that declines (kStop) has changed nothing, and handlers leave their operands on the stack until it has
+// succeeded. So the frame stands exactly before the instruction when the director is asked what to do.
+#include "capture/evaluator.h"
+
+#include "capture/hook.h"
+#include "capture/opcodes.h"
+
+namespace magneto::capture {
+
+Evaluator::Evaluator(Activation& activation)
+    : activation_(activation),
+      semantics_(activation.semantics_),
+      reserve_(activation.thread_),
+      link_(activation.thread_, activation.frame_) {
+  activation.top_ = frame_take_stack(activation.frame_);
+  activation.enter();
+}
+
+PyObject* Evaluator::run() {
+  using Go = Director::Go;
+  Director& director = activation_.director_;
+  Go go = director.entered(activation_) ? director.at_boundary(activation_) : Go::kRun;
+  for (;;) {
+    Step step = Step::kNext;
+    switch (go) {
+      case Go::kRun:
+        semantics_ = activation_.semantics_;
+        step = execute();
+        break;
+      case Go::kStepOver:
+        semantics_ = &plain_semantics();
+        step = execute();
+        break;
+      case Go::kReturn:
+        return returned();
+      case Go::kHandOver:
+        return hand_over(Director::Exit::kHandedOver, nullptr);
+      case Go::kRaise:
+        instruction_ = decode(code(), activation_.text(), activation_.next_);
+        frame_set_current(frame(), instruction_.at);
+        step = Step::kError;
+        break;
+    }
+    switch (step) {
+      case Step::kNext:
+        activation_.next_ = instruction_.after;
+        break;
+      case Step::kStop:
+        go = director.stopped(activation_);
+        continue;
+      case Step::kReturn:
+        if (!kCallerClearsFrame) return hand_over(Director::Exit::kReturned, activation_.result_);
+        return returned();
+      case Step::kYield:
+        return hand_over(Director::Exit::kYielded, activation_.result_);
+      case Step::kHandOver:
+        return hand_over(Director::Exit::kHandedOver, nullptr);
+      case Step::kError:
+      case Step::kReraise:
+        if (!unwind(step)) return raised(step);
+        break;
+    }
+    // Somebody may have begun to listen to this frame's events, which only CPython emits.
+    if (!(instruction_.row->flags & kQuiet) && is_observed(thread(), code())) [[unlikely]]
+      return hand_over(Director::Exit::kHandedOver, nullptr);
+    bool ask = activation_.boundary_ || go == Go::kStepOver;
+    activation_.boundary_ = false;
+    go = ask ? director.at_boundary(activation_) : Go::kRun;
+  }
+}
+
+Step Evaluator::execute() {
+  instruction_ = decode(code(), activation_.text(), activation_.next_);
+  frame_set_current(frame(), instruction_.at);
+  ++activation_.executed_;
+  return instruction_.row->handler(*this, instruction_.argument);
+}
+
+const char* Evaluator::opcode_name() const { return instruction_.row->name; }
+
+int Evaluator::fact() const { return instruction_.row->fact; }
+
+void Evaluator::drop(int count) {
+  activation_.top_ -= count;
+  for (int i = 0; i < count; ++i) Py_XDECREF(activation_.top_[i]);  // in CPython's order: finalizers show it
+}
+
+void Evaluator::replace(int count, PyObject* owned) {
+  if (count == 0) return push(owned);
+  Slot* base = activation_.top_ - count;
+  PyObject* first = *base;
+  *base = owned;
+  activation_.top_ = base + 1;
+  Py_XDECREF(first);
+  for (int i = 1; i < count; ++i) Py_XDECREF(base[i]);
+}
+
+Step Evaluator::finish(int count, PyObject* result) {
+  if (result == nullptr || result == kStop) return failed(result);
+  replace(count, result);
+  return Step::kNext;
+}
+
+Step Evaluator::finish(int count, int status) {
+  if (status < 0) return failed(status);
+  drop(count);
+  return Step::kNext;
+}
+
+Step Evaluator::ask(const char* what) {
+  int status = semantics_->other(activation_, what != nullptr ? what : opcode_name());
+  return status < 0 ? failed(status) : Step::kNext;
+}
+
+/// A Python function that does nothing; borrowed, made once.
+static PyObject* empty_function() {
+  static PyObject* function = nullptr;
+  if (function != nullptr) return function;
+  PyObject* globals = PyDict_New();
+  if (globals == nullptr) return nullptr;
+  function = PyRun_String("lambda: None", Py_eval_input, globals, globals);
+  Py_DECREF(globals);
+  return function;
+}
+
+// CPython serves its eval breaker in RESUME, so a call of an empty Python function does all there is to do. It runs behind
+// the hook's back: signal handlers and finalizers are no part of this frame.
+Step Evaluator::serve_breaker() {
+  if (!eval_breaker_is_set(thread())) [[likely]] return Step::kNext;
+  Hooked nobody(nullptr);
+  PyObject* function = empty_function();
+  if (function == nullptr) return Step::kError;
+  RecursionReserve::move(thread(), 1);  // at the very limit the empty function must not be the one that fails
+  PyObject* none = PyObject_CallNoArgs(function);
+  RecursionReserve::move(thread(), -1);
+  if (none != nullptr) {
+    Py_DECREF(none);
+    return Step::kNext;
+  }
+  PyObject* exception = take_error();  // without the empty function in its traceback
+  PyObject* traceback = PyException_GetTraceback(exception);
+  if (traceback != nullptr) {
+    auto* next = reinterpret_cast<PyTracebackObject*>(traceback)->tb_next;
+    PyException_SetTraceback(exception, next != nullptr ? reinterpret_cast<PyObject*>(next) : Py_None);
+    Py_DECREF(traceback);
+  }
+  set_error(exception);
+  return Step::kError;
+}
+
+void Evaluator::leave(Director::Exit exit, PyObject* result) {
+  activation_.director_.left(activation_, exit, result);
+  activation_.leave();
+}
+
+PyObject* Evaluator::let_cpython_run(int index, bool raise) {
+  if (raise)
+    frame_set_current(frame(), index);
+  else
+    frame_set_next(frame(), index);
+  frame_give_stack(frame(), top());
+  link_.unlink();
+  reserve_.release();
+  return _PyEval_EvalFrameDefault(thread(), frame(), raise);
+}
+
+PyObject* Evaluator::hand_over(Director::Exit exit, PyObject* result) {
+  leave(exit, result);
+  Py_CLEAR(activation_.result_);
+  return let_cpython_run(activation_.next_, false);
+}
+
+/// Where CPython can return `value`, if that is on top of the stack; -1. A RETURN_CONST serves only its own constant.
+static int find_return(PyCodeObject* code, const CodeText& text, PyObject* value, bool* push) {
+  int index = 0;
+  while (index < text.count) {
+    Instruction instruction = decode(code, text, index);
+    *push = instruction.row->handler == op::return_value;
+    if (*push) return index;
+    if (instruction.row->handler == op::return_const &&
+        PyTuple_GET_ITEM(code->co_consts, instruction.argument) == value)
+      return index;
+    index = instruction.after;
+  }
+  return -1;
+}
+
+PyObject* Evaluator::returned() {
+  PyObject* result = activation_.result_;
+  leave(Director::Exit::kReturned, result);
+  drop(static_cast<int>(top() - frame_stack_base(frame())));
+  activation_.result_ = nullptr;
+  if (kCallerClearsFrame) {
+    frame_give_stack(frame(), top());
+    return result;
+  }
+  bool push = false;
+  int index = find_return(code(), activation_.text(), result, &push);
+  if (index < 0) {
+    PyErr_Format(PyExc_SystemError, "magneto: '%U' has no instruction that returns a value", code()->co_qualname);
+    Py_DECREF(result);
+    return let_cpython_run(instruction_.at, true);
+  }
+  if (push)
+    this->push(result);
+  else
+    Py_DECREF(result);
+  return let_cpython_run(index, false);
+}
+
+// The exception leaves the frame. Where the eval function must clear it, CPython raises once more: at the instruction, with
+// the error set (it adds the traceback entry that unwind() left out), or by executing an instruction that re-raises.
+PyObject* Evaluator::raised(Step how) {
+  leave(Director::Exit::kRaised, nullptr);
+  if (kCallerClearsFrame) {
+    drop(static_cast<int>(top() - frame_stack_base(frame())));
+    frame_give_stack(frame(), top());
+    return nullptr;
+  }
+  if (how == Step::kError) return let_cpython_run(instruction_.at, true);
+  PyErr_Clear();
+  return let_cpython_run(activation_.next_, false);
+}
+
+}  // namespace magneto::capture

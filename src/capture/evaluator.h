@@ -1,0 +1,107 @@
+// capture/evaluator.h: executes the instructions of one activation. What an instruction does is an opcode handler (opcodes.h);
+// here is what handlers share: the stack, the instruction at hand, and the ways in which a step can end.
+#pragma once
+#include "capture/activation.h"
+#include "capture/frame_abi.h"
+#include "capture/semantics.h"
+
+namespace magneto::capture {
+
+struct OpcodeRow;
+
+/// How an instruction ended. Whatever is not kNext leaves the operands on the stack; the evaluator drops what must go.
+enum class Step {
+  kNext,      ///< done; go on at after()
+  kReturn,    ///< the frame returns activation.result(), a new reference
+  kYield,     ///< CPython executes this instruction, which suspends the frame; it comes back through the hook
+  kError,     ///< a Python error is set
+  kReraise,   ///< a Python error is set that has been here before: no new traceback entry. The stack is as before.
+  kStop,      ///< a primitive declined; nothing has happened
+  kHandOver,  ///< CPython executes this instruction and the rest; nothing has happened
+};
+
+/// One instruction with its prefixes.
+struct Instruction {
+  const OpcodeRow* row;
+  int argument;
+  int at;             ///< index of the opcode itself; the first prefix is at Activation::next()
+  int after;          ///< index of the next instruction; jumps change it
+  PyObject* keywords; ///< names from KW_NAMES, borrowed; nullptr
+};
+Instruction decode(PyCodeObject* code, const CodeText& text, int index);
+
+/// A handler of the exception table.
+struct Handler {
+  int target;
+  int depth;       ///< of the stack that it expects
+  bool wants_last; ///< push the index of the raising instruction
+};
+bool find_handler(PyCodeObject* code, int index, Handler* handler);
+
+class Evaluator {
+ public:
+  explicit Evaluator(Activation& activation);
+  PyObject* run();
+
+  Activation& activation() { return activation_; }
+  Semantics& semantics() { return *semantics_; }
+  PyThreadState* thread() { return activation_.thread_; }
+  Frame* frame() { return activation_.frame_; }
+  PyCodeObject* code() { return activation_.code_; }
+
+  // The instruction.
+  int at() const { return instruction_.at; }
+  int after() const { return instruction_.after; }
+  PyObject* keywords() const { return instruction_.keywords; }
+  void jump(int distance) { instruction_.after += distance; }
+  const char* opcode_name() const;
+  int fact() const;  ///< of the opcode's row: what this CPython version makes different
+  PyObject* name(int index) { return PyTuple_GET_ITEM(code()->co_names, index); }
+  PyObject* constant(int index) { return PyTuple_GET_ITEM(code()->co_consts, index); }
+
+  // Slots. References are owned by the slots; peek and local are borrowed.
+  Slot& local(int index) { return frame()->localsplus[index]; }
+  void set_local(int index, PyObject* owned) {
+    Slot old = local(index);
+    local(index) = owned;  // stored first: a finalizer of the old value may look at the frame
+    Py_XDECREF(old);
+  }
+  Slot* top() { return activation_.top_; }
+  PyObject* peek(int depth) { return activation_.top_[-depth]; }  ///< 1 is the top
+  Slot& slot(int depth) { return activation_.top_[-depth]; }
+  void push(PyObject* owned) { *activation_.top_++ = owned; }
+  PyObject* pop() { return *--activation_.top_; }
+  void drop(int count);
+  void replace(int count, PyObject* owned);  ///< the `count` topmost entries by one
+  void push_bool(bool value) { push(Py_NewRef(value ? Py_True : Py_False)); }
+
+  // Ends of handlers.
+  Step finish(int count, PyObject* result);  ///< of a primitive: replaces the operands, or says why not
+  Step finish(int count, int status);        ///< likewise; drops the operands
+  Step failed(PyObject* result) { return result == kStop ? Step::kStop : Step::kError; }  ///< for nullptr or kStop
+  Step failed(int status) { return status == kStopStatus ? Step::kStop : Step::kError; }  ///< for -1 or kStopStatus
+  /// Semantics::other under the opcode's name, or `what`: kNext means go on.
+  Step ask(const char* what = nullptr);
+  /// Serves signals, the GIL and the collector where CPython does: at calls, back jumps and RESUME.
+  Step serve_breaker();
+  void set_result(PyObject* owned) { activation_.result_ = owned; }
+
+ private:
+  Step execute();
+  bool unwind(Step how);
+  void add_traceback();
+  PyObject* returned();
+  PyObject* raised(Step how);
+  PyObject* hand_over(Director::Exit exit, PyObject* result);
+  /// Gives the frame back to CPython, which goes on at `index`, or raises the error that is set there.
+  PyObject* let_cpython_run(int index, bool raise);
+  void leave(Director::Exit exit, PyObject* result);
+
+  Activation& activation_;
+  Semantics* semantics_;
+  Instruction instruction_{};
+  RecursionReserve reserve_;
+  FrameLink link_;
+};
+
+}  // namespace magneto::capture

@@ -1,0 +1,209 @@
+// Opcodes for raising, handling and with blocks.
+#include <utility>
+
+#include "capture/evaluator_errors.h"
+#include "capture/evaluator_groups.h"
+#include "capture/opcodes.h"
+
+namespace magneto::capture::op {
+
+static PyObject* call_without_arguments(Evaluator& e, PyObject* callable) {
+  PyObject* room[1] = {nullptr};
+  return e.semantics().call(e.activation(), callable, room + 1, PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+}
+
+/// raise X from cause: `cause` becomes an exception or nullptr (None). False with an error set.
+static bool set_cause(PyObject* exception, PyObject* cause) {
+  PyObject* fixed = nullptr;
+  if (PyExceptionClass_Check(cause)) {
+    fixed = PyObject_CallNoArgs(cause);
+    if (fixed == nullptr) return false;
+  } else if (PyExceptionInstance_Check(cause)) {
+    fixed = Py_NewRef(cause);
+  } else if (cause != Py_None) {
+    PyErr_SetString(PyExc_TypeError, "exception causes must derive from BaseException");
+    return false;
+  }
+  PyException_SetCause(exception, fixed);
+  return true;
+}
+
+static Step raise_again(Evaluator&) {
+  PyObject* handled = PyErr_GetHandledException();
+  if (handled == nullptr || handled == Py_None) {
+    Py_XDECREF(handled);
+    PyErr_SetString(PyExc_RuntimeError, "No active exception to reraise");
+    return Step::kError;
+  }
+  set_error(handled);
+  return Step::kReraise;
+}
+
+Step raise_varargs(Evaluator& e, int count) {
+  if (count == 0) return raise_again(e);
+  PyObject* raised = e.peek(count);
+  PyObject* cause = count == 2 ? e.peek(1) : nullptr;
+  if (cause != nullptr && PyExceptionClass_Check(cause))  // a second call, which must not stop after the first
+    if (Step step = e.ask(); step != Step::kNext) return step;
+  PyObject* exception;
+  PyObject* type;
+  if (PyExceptionClass_Check(raised)) {
+    exception = call_without_arguments(e, raised);
+    if (exception == nullptr || exception == kStop) return e.failed(exception);
+    type = raised;
+    if (!PyExceptionInstance_Check(exception)) {
+      PyErr_Format(PyExc_TypeError, "calling %R should have returned an instance of BaseException, not %R", raised,
+                   Py_TYPE(exception));
+      Py_DECREF(exception);
+      return Step::kError;
+    }
+  } else if (PyExceptionInstance_Check(raised)) {
+    exception = Py_NewRef(raised);
+    type = reinterpret_cast<PyObject*>(Py_TYPE(raised));
+  } else {
+    PyErr_SetString(PyExc_TypeError, "exceptions must derive from BaseException");
+    return Step::kError;
+  }
+  if (cause == nullptr || set_cause(exception, cause)) PyErr_SetObject(type, exception);
+  Py_DECREF(exception);
+  return Step::kError;
+}
+
+Step reraise(Evaluator& e, int depth) {
+  if (depth > 0) {  // the line of the traceback is the one that raised first
+    PyObject* last = e.peek(depth + 1);
+    if (!PyLong_Check(last)) {
+      PyErr_SetString(PyExc_SystemError, "lasti is not an int");
+      return Step::kError;
+    }
+    frame_set_current(e.frame(), static_cast<int>(PyLong_AsLong(last)));
+  }
+  set_error(Py_NewRef(e.peek(1)));
+  return Step::kReraise;
+}
+
+Step push_exc_info(Evaluator& e, int) {
+  PyObject*& handled = e.thread()->exc_info->exc_value;
+  PyObject* exception = e.pop();
+  e.push(handled != nullptr ? handled : Py_NewRef(Py_None));
+  e.push(exception);
+  handled = Py_NewRef(exception);
+  return Step::kNext;
+}
+
+Step pop_except(Evaluator& e, int) {
+  PyObject*& handled = e.thread()->exc_info->exc_value;
+  PyObject* before = e.pop();
+  if (kNoExceptionIsNull && before == Py_None) Py_CLEAR(before);
+  PyObject* done = std::exchange(handled, before);
+  Py_XDECREF(done);
+  return Step::kNext;
+}
+
+Step check_exc_match(Evaluator& e, int) {
+  if (!check_caught_type(e.peek(1), false)) return Step::kError;
+  int matches = PyErr_GivenExceptionMatches(e.peek(2), e.peek(1));
+  e.replace(1, Py_NewRef(matches ? Py_True : Py_False));
+  return Step::kNext;
+}
+
+Step check_eg_match(Evaluator& e, int) {
+  if (Step step = e.ask(); step != Step::kNext) return step;
+  if (!check_caught_type(e.peek(1), true)) return Step::kError;
+  PyObject *match, *rest;
+  if (!split_group(e.peek(2), e.peek(1), &match, &rest)) {
+    Py_XDECREF(match);
+    Py_XDECREF(rest);
+    return Step::kError;
+  }
+  if (match == Py_None) {  // the exception stays for the next clause
+    Py_DECREF(rest);
+    e.replace(1, match);
+    return Step::kNext;
+  }
+  e.drop(1);
+  e.replace(1, rest);
+  e.push(match);
+  PyErr_SetHandledException(match);
+  return Step::kNext;
+}
+
+Step prep_reraise_star(Evaluator& e, int) {
+  if (Step step = e.ask("PREP_RERAISE_STAR"); step != Step::kNext) return step;
+  return e.finish(2, join_group(e.peek(2), e.peek(1)));
+}
+
+/// Enters a context manager: leaves its bound exit method and the value of the enter method.
+static Step enter_with(Evaluator& e, PyObject* enter_name, PyObject* exit_name, const char* no_enter, const char* no_exit) {
+  if (Step step = e.ask(); step != Step::kNext) return step;
+  PyObject* manager = e.peek(1);
+  PyObject* found[2] = {nullptr, nullptr};
+  Step step = Step::kNext;
+  for (int i = 0; i < 2 && step == Step::kNext; ++i) {
+    found[i] = e.semantics().load_special(e.activation(), manager, i == 0 ? enter_name : exit_name);
+    if (found[i] == nullptr && !PyErr_Occurred())
+      PyErr_Format(PyExc_TypeError, i == 0 ? no_enter : no_exit, Py_TYPE(manager)->tp_name);
+    if (found[i] == nullptr || found[i] == kStop) step = e.failed(std::exchange(found[i], nullptr));
+  }
+  PyObject* value = nullptr;
+  if (step == Step::kNext) {
+    value = call_without_arguments(e, found[0]);
+    if (value == nullptr || value == kStop) step = e.failed(value);
+  }
+  Py_XDECREF(found[0]);
+  if (step != Step::kNext) {
+    Py_XDECREF(found[1]);
+    return step;
+  }
+  e.replace(1, found[1]);
+  e.push(value);
+  return Step::kNext;
+}
+
+Step before_with(Evaluator& e, int) {
+  static PyObject* const enter = PyUnicode_InternFromString("__enter__");
+  static PyObject* const exit = PyUnicode_InternFromString("__exit__");
+  return enter_with(e, enter, exit, "'%.200s' object does not support the context manager protocol",
+                    "'%.200s' object does not support the context manager protocol (missed __exit__ method)");
+}
+
+Step before_async_with(Evaluator& e, int) {
+  static PyObject* const enter = PyUnicode_InternFromString("__aenter__");
+  static PyObject* const exit = PyUnicode_InternFromString("__aexit__");
+  return enter_with(e, enter, exit, "'%.200s' object does not support the asynchronous context manager protocol",
+                    "'%.200s' object does not support the asynchronous context manager protocol (missed __aexit__ method)");
+}
+
+Step with_except_start(Evaluator& e, int) {
+  PyObject* exception = e.peek(1);
+  PyObject* traceback = PyException_GetTraceback(exception);
+  PyObject* room[4] = {nullptr, reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception,
+                       traceback != nullptr ? traceback : Py_None};
+  PyObject* result =
+      e.semantics().call(e.activation(), e.peek(4), room + 1, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+  Py_XDECREF(traceback);
+  return e.finish(0, result);
+}
+
+// A StopIteration that leaves a generator would look like its end.
+Step stopiteration_error(Evaluator& e, int) {
+  if (Step step = e.ask("STOPITERATION_ERROR"); step != Step::kNext) return step;
+  PyObject* exception = e.peek(1);
+  int flags = e.code()->co_flags;
+  const char* message = nullptr;
+  if (PyErr_GivenExceptionMatches(exception, PyExc_StopIteration))
+    message = flags & CO_ASYNC_GENERATOR ? "async generator raised StopIteration"
+              : flags & CO_COROUTINE     ? "coroutine raised StopIteration"
+                                         : "generator raised StopIteration";
+  else if ((flags & CO_ASYNC_GENERATOR) && PyErr_GivenExceptionMatches(exception, PyExc_StopAsyncIteration))
+    message = "async generator raised StopAsyncIteration";
+  if (message == nullptr) return Step::kNext;
+  PyObject* error = PyObject_CallFunction(PyExc_RuntimeError, "s", message);
+  if (error == nullptr) return Step::kError;
+  PyException_SetCause(error, Py_NewRef(exception));
+  PyException_SetContext(error, Py_NewRef(exception));
+  e.replace(1, error);
+  return Step::kNext;
+}
+
+}  // namespace magneto::capture::op

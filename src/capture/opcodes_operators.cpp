@@ -1,0 +1,36 @@
+// Opcodes for operators, comparisons and formatting.
+#include "capture/opcodes.h"
+
+namespace magneto::capture::op {
+
+Step unary(Evaluator& e, int) { return e.finish(1, e.semantics().unary(e.activation(), e.fact(), e.peek(1))); }
+
+Step binary_op(Evaluator& e, int which) {
+  return e.finish(2, e.semantics().binary(e.activation(), which, e.peek(2), e.peek(1)));
+}
+
+Step compare_op(Evaluator& e, int argument) {
+  return e.finish(2, e.semantics().compare(e.activation(), e.peek(2), e.peek(1), argument >> e.fact()));
+}
+
+Step is_op(Evaluator& e, int negate) {
+  return e.finish(2, e.semantics().identical(e.activation(), e.peek(2), e.peek(1), negate != 0));
+}
+
+Step contains_op(Evaluator& e, int negate) {
+  int found = e.semantics().contains(e.activation(), e.peek(1), e.peek(2));
+  if (found < 0) return e.failed(found);
+  e.replace(2, Py_NewRef((found ^ negate) ? Py_True : Py_False));
+  return Step::kNext;
+}
+
+Step format_value(Evaluator& e, int argument) {
+  bool has_spec = (argument & 4) != 0;
+  PyObject* spec = has_spec ? e.peek(1) : nullptr;
+  PyObject* value = e.peek(has_spec ? 2 : 1);
+  return e.finish(has_spec ? 2 : 1, e.semantics().format(e.activation(), value, argument & 3, spec));
+}
+
+Step get_len(Evaluator& e, int) { return e.finish(0, e.semantics().length(e.activation(), e.peek(1))); }
+
+}  // namespace magneto::capture::op

@@ -71,10 +71,15 @@ class Trace {
   struct State;
 
  private:
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;  // shared with threads that flush it because they read its tensors
 };
 
 /// The trace of this thread that is entered, or nullptr.
 Trace* current_trace();
+
+/// How a thread that must wait for another one's flush calls `wait(argument)`. Python sets one that releases the GIL
+/// meanwhile: the other thread may need it.
+using WaitRunner = void (*)(void (*wait)(void*), void* argument);
+void set_wait_runner(WaitRunner runner);
 
 }  // namespace magneto::aten

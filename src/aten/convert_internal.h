@@ -1,0 +1,44 @@
+// aten/convert_internal.h: torch's dtypes, devices, tensors and boxed arguments <-> the graph language.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
+
+#include <optional>
+
+#include "graph/graph.h"
+#include "types/tensor_type.h"
+
+namespace magneto::aten {
+
+std::optional<types::Dtype> to_dtype(c10::ScalarType type);      ///< nothing: quantised, bits, ...
+c10::ScalarType to_scalar_type(types::Dtype dtype);
+std::optional<types::Device> to_device(c10::Device device);      ///< nothing: neither CPU, CUDA nor meta
+c10::Device to_torch(types::Device device);
+
+/// The type of a plain tensor (CPU or CUDA, strided, a dtype of ours).
+types::TensorType type_of(const c10::TensorImpl& impl);
+/// Whether sizes, strides, offset, dtype and device agree. Strides of dimensions that hold at most one element do not count.
+bool has_type(const c10::TensorImpl& impl, const types::TensorType& type);
+/// Gives a tensor the sizes, strides and offset of a type.
+void set_layout(c10::TensorImpl& impl, const types::TensorType& type);
+
+/// What a place in a schema takes. Optional places take the same, or none.
+enum class ArgKind : uint8_t {
+  kTensor, kTensors, kOptionalTensors, kInt, kInts, kFloat, kFloats, kBool, kBools, kNumber, kNumbers, kString,
+  kDtype, kDevice, kLayout, kMemoryFormat,
+  kOther,  ///< a generator, a storage, ...: a graph holds only its absence
+};
+ArgKind kind_of(const c10::Argument& argument);
+
+/// A boxed argument that is no tensor. Nothing: the graph language cannot hold it.
+std::optional<graph::Arg> to_arg(const c10::IValue& value, ArgKind kind);
+/// The way back. Constant expressions only.
+c10::IValue to_ivalue(const graph::Arg& arg, ArgKind kind);
+
+/// A Python number that torch wrapped into a tensor (x * 2), as a number, and back.
+bool is_wrapped_number(const at::Tensor& tensor);
+graph::Arg number_of(const at::Tensor& wrapped);
+at::Tensor wrapped_number(const graph::Arg& number);
+
+}  // namespace magneto::aten

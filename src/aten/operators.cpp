@@ -1,0 +1,153 @@
+// aten/operators.cpp
+#include "aten/operators_internal.h"
+
+#include <algorithm>
+#include <array>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+namespace magneto::aten {
+
+using c10::DispatchKey;
+
+namespace {
+
+// torch's own table of kernels. `import torch` registers Python shape kernels over the C++ ones (20 to 1000 us a call);
+// those underneath stay in the list of the Meta key. The table is private: named by an explicit instantiation.
+using Kernels = ska::flat_hash_map<DispatchKey, std::list<c10::impl::AnnotatedKernel>>;
+template <auto Member>
+struct EntryOf {
+  friend c10::impl::OperatorEntry& entry_of(const c10::OperatorHandle& handle) { return (handle.*Member)->op; }
+};
+template <auto Member>
+struct KernelsOf {
+  friend Kernels& kernels_of(c10::impl::OperatorEntry& entry) { return entry.*Member; }
+};
+c10::impl::OperatorEntry& entry_of(const c10::OperatorHandle& handle);
+Kernels& kernels_of(c10::impl::OperatorEntry& entry);
+template struct EntryOf<&c10::OperatorHandle::operatorDef_>;
+template struct KernelsOf<&c10::impl::OperatorEntry::kernels_>;
+
+const c10::KernelFunction* meta_kernel(const c10::OperatorHandle& handle) {
+  Kernels& kernels = kernels_of(entry_of(handle));
+  const auto found = kernels.find(DispatchKey::Meta);
+  if (found == kernels.end()) return nullptr;
+  for (const auto& kernel : found->second)
+    if (kernel.debug.find(".py:") == std::string::npos) return &kernel.kernel;
+  return nullptr;
+}
+
+bool is_any(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+bool starts_with_any(std::string_view name, std::initializer_list<std::string_view> prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(), [&](auto prefix) { return name.starts_with(prefix); });
+}
+
+// Operators whose kernels look at values and refuse some of them. ops/ declares this for its operators; these lists serve
+// the rest. `base` is the name without namespace and overload.
+bool may_raise_on_data(std::string_view base) {
+  return starts_with_any(base, {"index", "_index", "_unsafe_index", "gather", "scatter", "embedding", "_embedding", "nll_loss",
+                                "linalg_", "_linalg_", "cholesky", "_cholesky", "lu_", "triangular", "histogram", "_histogram",
+                                "multinomial", "ctc_loss", "_ctc_loss", "max_unpool", "segment_reduce", "_segment_reduce",
+                                "_validate", "_assert"}) ||
+         is_any(base, {"take", "put", "put_", "histc", "inverse", "normal", "poisson", "binomial", "geqrf", "ormqr", "orgqr",
+                       "multi_margin_loss", "multilabel_margin_loss_forward", "logdet", "slogdet", "pinverse", "renorm",
+                       "searchsorted", "_thnn_fused_lstm_cell", "bernoulli", "bernoulli_"});
+}
+
+// Numbers and truths that come from values. Operators with a size that depends on data carry a tag of torch.
+bool reads_data(std::string_view base) {
+  return is_any(base, {"_local_scalar_dense", "item", "equal", "is_nonzero", "nonzero", "masked_select", "_unique", "allclose",
+                       "_nested_tensor_size", "_nested_tensor_strides"});
+}
+
+// No tensor comes out, and only sizes, strides, dtypes and flags are looked at.
+bool asks_metadata(std::string_view base) {
+  return starts_with_any(base, {"sym_", "_fused_sdp_choice", "is_"}) ||
+         is_any(base, {"size", "stride", "dim", "numel", "storage_offset", "_has_compatible_shallow_copy_type", "_version",
+                       "cudnn_is_acceptable", "can_cast", "result_type", "promote_types", "_debug_has_internal_overlap",
+                       "_assert_tensor_metadata", "_use_cudnn_ctc_loss", "_use_miopen_ctc_loss", "_use_cudnn_rnn_flatten_weight",
+                       "retains_grad", "output_nr", "_is_zerotensor", "_nnpack_available", "get_device", "qscheme"});
+}
+
+// Arguments that are written to although the schema is silent: running statistics, in training.
+void add_silent_writes(std::string_view base, std::vector<bool>& writes) {
+  if (is_any(base, {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"})) writes[3] = writes[4] = true;
+}
+
+bool is_tensor(ArgKind kind) {
+  return kind == ArgKind::kTensor || kind == ArgKind::kTensors || kind == ArgKind::kOptionalTensors;
+}
+
+bool only_composite(const c10::OperatorHandle& handle) {
+  return handle.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
+         !handle.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) &&
+         !handle.hasKernelForDispatchKey(DispatchKey::CPU) && !handle.hasKernelForDispatchKey(DispatchKey::CUDA);
+}
+
+}  // namespace
+
+Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
+  const c10::FunctionSchema& schema = op.schema();
+  name = schema.name() + (schema.overload_name().empty() ? "" : "." + schema.overload_name());
+  declared = ops::find(name);
+  const std::string_view full = schema.name();
+  const bool is_aten = full.starts_with("aten::");
+  const std::string_view base = is_aten ? full.substr(6) : std::string_view();
+
+  for (const c10::Argument& argument : schema.arguments()) {
+    const c10::AliasInfo* alias = argument.alias_info();
+    arguments.push_back(kind_of(argument));
+    aliases.push_back(alias != nullptr);
+    writes.push_back(alias && alias->isWrite());
+  }
+  add_silent_writes(base, writes);
+  if (declared)
+    for (int index : declared->writes) writes[index] = true;
+  writes_anything = std::find(writes.begin(), writes.end(), true) != writes.end();
+
+  size_t tensors = 0, views = 0;
+  for (const c10::Argument& result : schema.returns()) {
+    if (!is_tensor(kind_of(result))) continue;
+    ++tensors;
+    if (result.alias_info() && !result.alias_info()->isWrite()) ++views;
+  }
+  returns = schema.returns().size();
+
+  random = op.hasTag(at::Tag::nondeterministic_seeded) || (declared && declared->random);
+  masks_are_dynamic = is_any(base, {"index", "_unsafe_index"});
+  divides = is_any(base, {"floor_divide", "floor_divide_", "remainder", "remainder_", "fmod", "fmod_", "div", "div_"});
+  same_dtypes = is_any(base, {"mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_", "addbmm", "addmv", "mv", "dot", "vdot",
+                              "_addmm_activation", "_convolution", "convolution", "lerp", "lerp_"});
+  const bool dynamic = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
+
+  if (is_any(base, {"lift_fresh", "lift"})) way = Way::kConstant;
+  else if (starts_with_any(base, {"set_", "_resize_output", "resize_as_sparse", "detach_", "_sparse", "_nested", "share_"}))
+    way = Way::kOpaque;
+  else if (only_composite(op)) way = Way::kDecompose;
+  else if (reads_data(base) || (dynamic && !masks_are_dynamic)) way = Way::kReadsData;
+  else if (tensors == 0 && !writes_anything) way = asks_metadata(base) ? Way::kMetadata : Way::kReadsData;
+  else if (op.hasTag(at::Tag::inplace_view) && !base.starts_with("resize")) way = Way::kRestride;
+  else if (tensors > 0 && views == tensors && !writes_anything) way = Way::kView;
+  else if (tensors < returns || may_raise_on_data(base) || (declared && declared->may_raise_on_data)) way = Way::kAtOnce;
+  else way = Way::kRecord;
+
+  meta = meta_kernel(op);
+}
+
+const Operator& operator_of(const c10::OperatorHandle& handle) {
+  static std::mutex mutex;
+  static auto* table = new std::unordered_map<const c10::OperatorName*, std::unique_ptr<Operator>>;
+  std::lock_guard<std::mutex> lock(mutex);
+  std::unique_ptr<Operator>& entry = (*table)[&handle.operator_name()];
+  // A library that is unloaded leaves its operators' addresses to others.
+  if (!entry || !(entry->handle.operator_name() == handle.operator_name()))
+    entry = std::make_unique<Operator>(handle);
+  return *entry;
+}
+
+}  // namespace magneto::aten

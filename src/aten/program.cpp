@@ -1,0 +1,221 @@
+// aten/program.cpp
+#include "aten/program.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "aten/operators_internal.h"
+#include "base/check.h"
+
+namespace magneto::aten {
+
+using graph::ValueId;
+
+namespace {
+
+// One argument of a step: a value that never changes, or tensors that the steps before made.
+struct Slot {
+  enum class From : uint8_t { kTemplate, kValue, kList, kOptionalList };
+  From from = From::kTemplate;
+  c10::IValue constant;
+  std::vector<ValueId> values;
+  std::vector<bool> last;  ///< for each value: nobody reads it later, so it is moved
+};
+
+struct Step {
+  const Operator* op = nullptr;
+  std::vector<Slot> slots;
+  std::vector<ValueId> outputs;  ///< invalid: undefined, or nobody reads it
+  bool grad = true;
+  bool changes = false;          ///< writes to memory of an input, or draws random numbers
+};
+
+const Operator& look_up(const std::string& name) {
+  const size_t dot = name.find('.');
+  const c10::OperatorName key(name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1));
+  const auto handle = c10::Dispatcher::singleton().findSchema(key);
+  base::check(handle.has_value(), "program: torch has no operator ", name);
+  return operator_of(*handle);
+}
+
+// Grad mode of the steps; the caller's comes back at the end, also when a step throws.
+class GradModeOfSteps {
+ public:
+  GradModeOfSteps() : before_(c10::GradMode::is_enabled()), now_(before_) {}
+  ~GradModeOfSteps() { set(before_); }
+  void set(bool enabled) {
+    if (enabled != now_) c10::GradMode::set_enabled(enabled);
+    now_ = enabled;
+  }
+
+ private:
+  const bool before_;
+  bool now_;
+};
+
+}  // namespace
+
+struct Program::Body {
+  Body(graph::Graph program, std::vector<at::Tensor> tensors) : graph(std::move(program)), constants(std::move(tensors)) {
+    base::check(constants.size() == graph.constants().size(), "program: ", constants.size(), " tensors for ",
+                graph.constants().size(), " constants");
+    for (const graph::Node& node : graph.nodes()) steps.push_back(make_step(node));
+    find_last_readers();
+    find_changes();
+  }
+
+  static Step make_step(const graph::Node& node) {
+    Step step{.op = &look_up(node.op), .slots = {}, .outputs = node.outputs, .grad = node.grad};
+    base::check(node.args.size() == step.op->arguments.size(), "program: ", node.op, " has ", node.args.size(),
+                " arguments, its schema ", step.op->arguments.size());
+    for (size_t a = 0; a < node.args.size(); ++a) step.slots.push_back(make_slot(node.args[a], step.op->arguments[a]));
+    return step;
+  }
+
+  static Slot make_slot(const graph::Arg& arg, ArgKind kind) {
+    Slot slot;
+    if (const auto* value = std::get_if<ValueId>(&arg)) {
+      if (value->valid()) slot.from = Slot::From::kValue, slot.values = {*value};
+      else slot.constant = at::Tensor();
+    } else if (const auto* list = std::get_if<std::vector<ValueId>>(&arg)) {
+      slot.from = kind == ArgKind::kOptionalTensors ? Slot::From::kOptionalList : Slot::From::kList;
+      slot.values = *list;
+    } else {
+      // Symbolic sizes will leave a slot of their own here, to be evaluated in each run.
+      slot.constant = to_ivalue(arg, kind);
+    }
+    slot.last.assign(slot.values.size(), false);
+    return slot;
+  }
+
+  void find_last_readers() {
+    std::vector<bool> wanted(graph.values().size());
+    for (ValueId output : graph.outputs)
+      if (output.valid()) wanted[output.index()] = true;
+    for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+      for (ValueId& output : step->outputs)
+        if (output.valid() && !wanted[output.index()]) output = ValueId();
+      for (auto slot = step->slots.rbegin(); slot != step->slots.rend(); ++slot)
+        for (size_t v = slot->values.size(); v-- > 0;) {
+          if (!slot->values[v].valid()) continue;
+          slot->last[v] = !wanted[slot->values[v].index()];
+          wanted[slot->values[v].index()] = true;
+        }
+    }
+  }
+
+  // Which steps a second attempt could not repeat. A view shares the memory of any argument that its schema marks.
+  void find_changes() {
+    std::vector<bool> of_input(graph.values().size());
+    for (ValueId input : graph.inputs()) of_input[input.index()] = true;
+    for (size_t s = 0; s < steps.size(); ++s) {
+      Step& step = steps[s];
+      bool shares = false;
+      for (size_t a = 0; a < step.slots.size(); ++a)
+        for (ValueId value : step.slots[a].values) {
+          if (!value.valid() || !of_input[value.index()]) continue;
+          shares = shares || step.op->aliases[a];
+          if (step.op->writes[a]) step.changes = writes_inputs = true;
+        }
+      step.changes = step.changes || step.op->random;
+      if (shares)
+        for (ValueId output : graph.nodes()[s].outputs)
+          if (output.valid()) of_input[output.index()] = true;
+    }
+  }
+
+  graph::Graph graph;
+  std::vector<at::Tensor> constants;
+  std::vector<Step> steps;
+  bool writes_inputs = false;
+};
+
+namespace {
+
+at::Tensor take(std::vector<at::Tensor>& values, ValueId id, bool last) {
+  if (!id.valid()) return {};
+  return last ? std::move(values[id.index()]) : values[id.index()];
+}
+
+void push(const Slot& slot, std::vector<at::Tensor>& values, torch::jit::Stack& stack) {
+  switch (slot.from) {
+    case Slot::From::kTemplate: stack.push_back(slot.constant); break;
+    case Slot::From::kValue: stack.emplace_back(take(values, slot.values[0], slot.last[0])); break;
+    case Slot::From::kList: {
+      c10::List<at::Tensor> list;
+      list.reserve(slot.values.size());
+      for (size_t v = 0; v < slot.values.size(); ++v) list.push_back(take(values, slot.values[v], slot.last[v]));
+      stack.emplace_back(std::move(list));
+      break;
+    }
+    case Slot::From::kOptionalList: {
+      c10::List<std::optional<at::Tensor>> list;
+      list.reserve(slot.values.size());
+      for (size_t v = 0; v < slot.values.size(); ++v) {
+        if (slot.values[v].valid()) list.push_back(take(values, slot.values[v], slot.last[v]));
+        else list.push_back(std::nullopt);
+      }
+      stack.emplace_back(std::move(list));
+      break;
+    }
+  }
+}
+
+void store(const Step& step, torch::jit::Stack& stack, std::vector<at::Tensor>& values) {
+  size_t output = 0;
+  const auto keep = [&](at::Tensor&& tensor) {
+    const ValueId id = step.outputs[output++];
+    if (id.valid()) values[id.index()] = std::move(tensor);
+  };
+  for (c10::IValue& result : stack) {
+    if (result.isTensor()) keep(std::move(result).toTensor());
+    else if (result.isTensorList())
+      for (const c10::IValue& item : result.toListRef()) keep(at::Tensor(item.toTensor()));
+  }
+}
+
+}  // namespace
+
+Program::Program(graph::Graph graph, std::vector<at::Tensor> constants)
+    : body_(std::make_unique<Body>(std::move(graph), std::move(constants))) {}
+
+Program::~Program() = default;
+
+Program::Failure Program::run(std::vector<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const {
+  const Body& body = *body_;
+  base::check(inputs.size() == body.graph.inputs().size(), "program: called with ", inputs.size(), " inputs instead of ",
+              body.graph.inputs().size());
+  std::vector<at::Tensor> values(body.graph.values().size());
+  for (size_t i = 0; i < inputs.size(); ++i) values[body.graph.inputs()[i].index()] = std::move(inputs[i]);
+  for (size_t c = 0; c < body.constants.size(); ++c) values[body.graph.constants()[c].index()] = body.constants[c];
+
+  // Casts of autocast stand in the graph.
+  c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  GradModeOfSteps grad_mode;
+  torch::jit::Stack stack;
+  Failure failure;
+  for (const Step& step : body.steps) {
+    stack.clear();
+    grad_mode.set(step.grad);
+    try {
+      for (const Slot& slot : step.slots) push(slot, values, stack);
+      step.op->handle.callBoxed(stack);
+      store(step, stack, values);
+    } catch (...) {
+      failure.error = std::current_exception();
+      return failure;
+    }
+    failure.changed = failure.changed || step.changes;
+    ++failure.node;
+  }
+  outputs.clear();
+  outputs.reserve(body.graph.outputs.size());
+  for (ValueId output : body.graph.outputs) outputs.push_back(output.valid() ? values[output.index()] : at::Tensor());
+  return {};
+}
+
+const graph::Graph& Program::graph() const { return body_->graph; }
+bool Program::writes_inputs() const { return body_->writes_inputs; }
+
+}  // namespace magneto::aten

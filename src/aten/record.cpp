@@ -1,0 +1,375 @@
+// aten/record.cpp: what happens to an operator of a thread that traces.
+//
+//   1  Look at the arguments. Anything that a graph cannot hold: flush, let it run, count it as a read of data.
+//   2  The types of the results: our own rule, torch's kernel for a view, torch's C++ shape kernel, in this order.
+//   3  Write the call down and return pending tensors, or tensors that are the argument itself.
+//   4  No types, or an operator that may fail on data: flush, run it now, and write it down as run.
+//
+// An error of the user's is no type in step 2: the operator then runs for real and raises eager's own error in step 4.
+#include <ATen/core/boxing/KernelFunction.h>
+#include <torch/library.h>
+
+#include "aten/shapes_internal.h"
+#include "aten/state_internal.h"
+#include "aten/storage_flags_internal.h"
+#include "aten/watch_internal.h"
+#include "base/check.h"
+
+namespace magneto::aten {
+
+using graph::ValueId;
+using Stack = torch::jit::Stack;
+using Kind = ops::Result::Kind;
+
+namespace {
+
+void run_below(const c10::OperatorHandle& handle, Stack* stack) {
+  BelowUs below;
+  handle.callBoxed(stack);
+}
+
+// One operator on its way into the graph.
+class Recording {
+ public:
+  Recording(Trace::State& state, const Operator& op, Stack& stack)
+      : state_(state), op_(op), stack_(stack), begin_(stack.size() - op.arguments.size()) {}
+
+  /// Traces that must be flushed before this one may look at the arguments.
+  std::vector<std::shared_ptr<Trace::State>> foreign_traces() const {
+    std::vector<std::shared_ptr<Trace::State>> traces;
+    for (const c10::IValue& argument : arguments())
+      each_tensor(argument, [&](const at::Tensor& tensor, int) {
+        if (!tensor.defined() || !tensor.unsafeGetTensorImpl()->unsafe_storage()) return;
+        if (auto owner = state_.foreign_owner(tensor)) traces.push_back(std::move(owner));
+      });
+    return traces;
+  }
+
+  /// True: done, the results are on the stack. False: everything is flushed, and the operator is to be run below us.
+  bool record() {
+    if (const char* reason = unrecordable()) return refuse(reason);
+    switch (op_.way) {
+      case Way::kMetadata: return ask_metadata();
+      case Way::kReadsData: return refuse("its result depends on data");
+      case Way::kOpaque: return refuse("it changes a tensor in a way that a graph cannot hold");
+      case Way::kConstant: return keep_constant();
+      default: break;
+    }
+    if (!convert()) return refuse("an argument that a graph cannot hold");
+    if (op_.way == Way::kAtOnce || must_run_at_once()) return run_at_once();
+    Results results = types_of_results();
+    if (!results) return run_at_once();
+    commit(*results);
+    return true;
+  }
+
+ private:
+  c10::ArrayRef<c10::IValue> arguments() const {
+    return c10::ArrayRef<c10::IValue>(stack_.data() + begin_, op_.arguments.size());
+  }
+
+  const char* unrecordable() const {
+    if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Python)) return "a dispatch mode is active";
+    const char* reason = nullptr;
+    for (const c10::IValue& argument : arguments())
+      each_tensor(argument, [&](const at::Tensor& tensor, int) {
+        if (!tensor.defined()) return;
+        c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+        if (const char* why = not_plain(impl)) reason = why;
+        else if (op_.masks_are_dynamic && (tensor.scalar_type() == c10::kBool || tensor.scalar_type() == c10::kByte) &&
+                 tensor.unsafeGetTensorImpl() != arguments()[0].toTensor().unsafeGetTensorImpl())
+          reason = "the size of its result depends on data";
+      });
+    return reason;
+  }
+
+  bool refuse(const char* reason) {
+    state_.note_data_read(op_.name + ": " + reason);
+    // A read of the caller's tensor that no recorded write touches needs nothing of what we have.
+    bool sealed = op_.way != Way::kReadsData;
+    for (const c10::IValue& argument : arguments())
+      each_tensor(argument, [&](const at::Tensor& tensor, int) {
+        if (!tensor.defined()) return;
+        const c10::StorageImpl* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+        sealed = sealed || !storage || is_sealed(*storage);
+      });
+    if (sealed) state_.run_recorded();
+    if (op_.way == Way::kOpaque)
+      for (const c10::IValue& argument : arguments())
+        each_tensor(argument, [&](const at::Tensor& tensor, int) {
+          if (tensor.defined()) state_.forget(tensor);
+        });
+    return false;
+  }
+
+  bool ask_metadata() {
+    Internal ours(state_);
+    run_below(op_.handle, &stack_);
+    return true;
+  }
+
+  // torch.tensor([1, 2]): the numbers come from Python, the tensor is new in each call. What shares memory with the
+  // outside (from_numpy) is not ours to copy: it is an input like any other.
+  bool keep_constant() {
+    const at::Tensor source = arguments()[0].toTensor();
+    const c10::StorageImpl& storage = *source.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+    if (!storage.resizable() || is_sealed(storage) || state_.find(source)) {
+      Internal ours(state_);
+      run_below(op_.handle, &stack_);
+      return true;
+    }
+    static const Operator& copy = operator_of(c10::Dispatcher::singleton().findSchemaOrThrow("aten::lift_fresh_copy", ""));
+    const ValueId constant = state_.add_constant(source);
+    types::TensorType type = state_.graph.value(constant).type;
+    type.strides = types::contiguous_strides(type.sizes);
+    type.offset = 0;
+    ValueId value;
+    at::Tensor result = state_.make_fresh(std::move(type), &value);
+    state_.add_call(copy, {constant}, {c10::IValue()}, TensorPlace{source, 0, -1}, {value});
+    stack_.resize(begin_);
+    stack_.emplace_back(std::move(result));
+    return true;
+  }
+
+  // Fills args_ and tensors_.
+  bool convert() {
+    args_.reserve(op_.arguments.size());
+    for (size_t a = 0; a < op_.arguments.size(); ++a) {
+      const c10::IValue& argument = arguments()[a];
+      const int index = static_cast<int>(a);
+      switch (op_.arguments[a]) {
+        case ArgKind::kTensor:
+          if (argument.isNone()) args_.emplace_back();
+          else args_.push_back(tensor_arg(argument.toTensor(), index));
+          break;
+        case ArgKind::kTensors:
+        case ArgKind::kOptionalTensors: {
+          if (argument.isNone()) {
+            args_.emplace_back();
+            break;
+          }
+          std::vector<ValueId> list;
+          for (const c10::IValue& element : argument.toListRef()) {
+            const bool defined = element.isTensor() && element.toTensor().defined();
+            list.push_back(defined ? use(element.toTensor(), index, static_cast<int>(list.size())) : ValueId());
+          }
+          args_.push_back(std::move(list));
+          break;
+        }
+        default: {
+          auto arg = to_arg(argument, op_.arguments[a]);
+          if (!arg) return false;
+          args_.push_back(std::move(*arg));
+        }
+      }
+    }
+    return true;
+  }
+
+  graph::Arg tensor_arg(const at::Tensor& tensor, int argument) {
+    if (!tensor.defined()) return ValueId();
+    if (is_wrapped_number(tensor)) return number_of(tensor);
+    return use(tensor, argument, -1);
+  }
+
+  ValueId use(const at::Tensor& tensor, int argument, int item) {
+    c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+    // parameter.data = pending left our key on the caller's object; the data have come since.
+    if (impl.key_set().has(kTensorKey) && is_plain_impl(impl) && !is_watched(impl) &&
+        !is_sealed(*impl.unsafe_storage().unsafeGetStorageImpl()))
+      KeysOf::of(impl) = KeysOf::of(impl).remove(kTensorKey);
+    tensors_.push_back({tensor, argument, item});
+    return state_.value_of(tensor);
+  }
+
+  const at::Tensor& tensor_at(int argument, int item) const {
+    for (const TensorPlace& place : tensors_)
+      if (place.argument == argument && place.item == item) return place.tensor;
+    throw base::Fault("record: " + op_.name + " returns an argument that is no tensor");
+  }
+
+  ValueId value_at(int argument, int item) const {
+    const graph::Arg& arg = args_[argument];
+    return item < 0 ? std::get<ValueId>(arg) : std::get<std::vector<ValueId>>(arg)[item];
+  }
+
+  // Division of integers by a tensor: eager raises where a divisor is zero.
+  bool must_run_at_once() const {
+    if (!op_.divides || args_.size() < 2 || !std::holds_alternative<ValueId>(args_[1])) return false;
+    for (const TensorPlace& place : tensors_)
+      if (!c10::isIntegralType(place.tensor.scalar_type(), /*includeBool=*/true)) return false;
+    return true;
+  }
+
+  Results types_of_results() {
+    if (op_.declared && op_.declared->type) {
+      ops::Call call{.args = args_, .graph = &state_.graph,
+                     .default_dtype = to_dtype(c10::get_default_dtype_as_scalartype()).value_or(types::Dtype::kF32)};
+      if (auto results = op_.declared->type(call)) return results;
+    }
+    Internal ours(state_);
+    if (op_.way == Way::kView || op_.way == Way::kRestride) return results_by_view(op_, arguments());
+    return results_by_kernel(op_, arguments());
+  }
+
+  void commit(std::vector<ops::Result>& results) {
+    std::vector<ValueId> outputs(results.size());
+    std::vector<at::Tensor> tensors(results.size());
+    for (size_t r = 0; r < results.size(); ++r) {
+      ops::Result& result = results[r];
+      switch (result.kind) {
+        case Kind::kUndefined: break;
+        case Kind::kFresh: tensors[r] = state_.make_fresh(std::move(result.type), &outputs[r]); break;
+        case Kind::kView:
+          tensors[r] = state_.make_view(tensor_at(result.of, result.item), std::move(result.type), &outputs[r]);
+          break;
+        case Kind::kSame:
+          tensors[r] = tensor_at(result.of, result.item);
+          outputs[r] = same_value(tensors[r], value_at(result.of, result.item), result.type);
+          break;
+      }
+    }
+    if (op_.way != Way::kRestride) note_writes();
+
+    std::vector<c10::IValue> boxed(op_.arguments.size());
+    for (size_t a = 0; a < boxed.size(); ++a)
+      if (!std::holds_alternative<std::vector<ValueId>>(args_[a]) &&
+          !(std::holds_alternative<ValueId>(args_[a]) && std::get<ValueId>(args_[a]).valid()))
+        boxed[a] = std::move(stack_[begin_ + a]);
+    state_.add_call(op_, std::move(args_), std::move(boxed), tensors_, std::move(outputs));
+    stack_.resize(begin_);
+    push_results(tensors);
+  }
+
+  // An object that changed its sizes or strides is another value: a value has one type.
+  ValueId same_value(const at::Tensor& tensor, ValueId value, const types::TensorType& type) {
+    if (state_.graph.value(value).type == type) return value;
+    c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+    if (has_type(impl, type) && has_type(impl, state_.graph.value(value).type)) return value;
+    if (!has_type(impl, type)) set_layout(impl, type);
+    const ValueId changed = state_.add_value(type, state_.values[value.index()].storage);
+    state_.rename(tensor, changed);
+    return changed;
+  }
+
+  void note_writes() {
+    if (!op_.writes_anything) return;
+    for (const TensorPlace& place : tensors_)
+      if (op_.writes[place.argument]) state_.note_write(value_at(place.argument, place.item));
+  }
+
+  void push_results(std::vector<at::Tensor>& tensors) {
+    const auto& returns = op_.handle.schema().returns();
+    size_t next = 0;
+    for (const c10::Argument& result : returns) {
+      if (kind_of(result) == ArgKind::kTensor) {
+        stack_.emplace_back(std::move(tensors[next++]));
+      } else {  // one list at most, and it takes what the others leave
+        c10::List<at::Tensor> list;
+        for (size_t count = tensors.size() - (returns.size() - 1); count > 0; --count) list.push_back(std::move(tensors[next++]));
+        stack_.emplace_back(std::move(list));
+      }
+    }
+  }
+
+  bool run_at_once() {
+    state_.run_recorded();
+    run_below(op_.handle, &stack_);
+    std::vector<ValueId> outputs;
+    const char* odd = nullptr;
+    for (size_t r = begin_; r < stack_.size(); ++r)
+      each_tensor(stack_[r], [&](const at::Tensor& tensor, int) {
+        if (tensor.defined() && not_plain(*tensor.unsafeGetTensorImpl())) odd = not_plain(*tensor.unsafeGetTensorImpl());
+      });
+    if (odd) {
+      state_.note_data_read(op_.name + ": returns " + odd);
+      return true;
+    }
+    for (size_t r = begin_; r < stack_.size(); ++r) {
+      c10::IValue& result = stack_[r];
+      if (result.isTensor()) {
+        result = known_result(result.toTensor(), outputs);
+      } else if (result.isTensorList()) {
+        c10::List<at::Tensor> list;
+        each_tensor(result, [&](const at::Tensor& tensor, int) { list.push_back(known_result(tensor, outputs)); });
+        result = std::move(list);
+      }
+    }
+    state_.add_node(op_, std::move(args_), std::move(outputs));
+    state_.done = state_.graph.nodes().size();
+    return true;
+  }
+
+  at::Tensor known_result(const at::Tensor& tensor, std::vector<ValueId>& outputs) {
+    outputs.emplace_back();
+    if (!tensor.defined()) return tensor;
+    for (const TensorPlace& place : tensors_)
+      if (place.tensor.is_same(tensor)) {
+        outputs.back() = same_value(tensor, value_at(place.argument, place.item), type_of(*tensor.unsafeGetTensorImpl()));
+        state_.values[outputs.back().index()].ready = true;
+        return tensor;
+      }
+    return state_.make_ready(tensor, &outputs.back());
+  }
+
+  Trace::State& state_;
+  const Operator& op_;
+  Stack& stack_;
+  const size_t begin_;
+  std::vector<graph::Arg> args_;
+  c10::SmallVector<TensorPlace, 4> tensors_;
+};
+
+// An operator of a thread that traces. Boxed, for all operators.
+void on_traced_operator(const c10::OperatorHandle& handle, Stack* stack) {
+  std::shared_ptr<Trace::State> keep;
+  Trace::State* state = entered_state(keep);
+  if (!state) return run_below(handle, stack);
+  const Operator& op = operator_of(handle);
+  const bool mode_active = c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Python);
+  if (op.way == Way::kDecompose && !mode_active)
+    return handle.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
+  for (;;) {
+    std::vector<std::shared_ptr<Trace::State>> foreign;
+    {
+      Lock lock(*state);
+      if (state->internal) break;
+      Recording recording(*state, op, *stack);
+      foreign = recording.foreign_traces();
+      if (foreign.empty()) {
+        if (recording.record()) return;
+        break;
+      }
+    }
+    // Not under our own lock: two traces that wait for each other's tensors must not wait for each other's locks.
+    for (const auto& other : foreign) other->read_data(nullptr, op.name + " of another trace");
+  }
+  run_below(handle, stack);
+}
+
+// An operator of a thread that does not trace, on a tensor that may be pending.
+void on_operator_outside(const c10::OperatorHandle& handle, Stack* stack) {
+  const size_t count = handle.schema().arguments().size();
+  for (size_t a = stack->size() - count; a < stack->size(); ++a)
+    each_tensor((*stack)[a], [&](const at::Tensor& tensor, int) {
+      if (!tensor.defined()) return;
+      c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+      const c10::StorageImpl* storage = impl.unsafe_storage().unsafeGetStorageImpl();
+      if (!storage) return;
+      if (is_sealed(*storage)) impl.has_storage();  // flushes
+      if (!is_sealed(*storage) && is_plain_impl(impl) && !is_watched(impl))
+        KeysOf::of(impl) = KeysOf::of(impl).remove(kTensorKey);
+    });
+  run_below(handle, stack);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, Fake, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&on_traced_operator>());
+}
+TORCH_LIBRARY_IMPL(_, CustomRNGKeyId, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&on_operator_outside>());
+}
+
+}  // namespace magneto::aten

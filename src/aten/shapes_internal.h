@@ -1,0 +1,23 @@
+// aten/shapes_internal.h: the types of an operator's results without its data, where ops/ has no rule.
+#pragma once
+#include <ATen/core/ivalue.h>
+
+#include <optional>
+#include <vector>
+
+#include "aten/operators_internal.h"
+#include "ops/op.h"
+
+namespace magneto::aten {
+
+using Results = std::optional<std::vector<ops::Result>>;
+
+/// By torch's own C++ kernels. Nothing: there is none, or it refuses the call (which eager will refuse, too, in its own
+/// words). Never runs Python. The trace must be internal.
+Results results_by_kernel(const Operator& op, c10::ArrayRef<c10::IValue> arguments);
+
+/// Of a view: runs torch's kernel, which makes a tensor over the same storage and reads nothing. For operators that
+/// change the tensor object itself (t_, unsqueeze_) this is the change. The trace must be internal.
+Results results_by_view(const Operator& op, c10::ArrayRef<c10::IValue> arguments);
+
+}  // namespace magneto::aten

@@ -1,0 +1,162 @@
+// aten/trace.cpp: the door to the recorder, and who traces where.
+#include "aten/trace.h"
+
+#include <algorithm>
+
+#include "aten/program.h"
+#include "aten/state_internal.h"
+#include "base/check.h"
+
+namespace magneto::aten {
+
+using graph::ValueId;
+
+namespace {
+
+thread_local Trace::State* this_threads_state = nullptr;
+
+auto& entered_states() {  // guarded by links_mutex()
+  static auto* states = new std::vector<Trace::State*>;
+  return *states;
+}
+
+uint64_t next_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+std::atomic<WaitRunner> wait_runner{nullptr};
+
+}  // namespace
+
+void set_wait_runner(WaitRunner runner) { wait_runner = runner; }
+
+Lock::Lock(Trace::State& state) : state_(state) {
+  if (state.mutex.try_lock()) return;
+  const auto wait = [](void* mutex) { static_cast<std::recursive_mutex*>(mutex)->lock(); };
+  if (WaitRunner runner = wait_runner) runner(wait, &state.mutex);
+  else wait(&state.mutex);
+}
+
+Trace::State* entered_state(std::shared_ptr<Trace::State>& keep) {
+  if (this_threads_state) return this_threads_state;
+  std::lock_guard<std::mutex> lock(links_mutex());
+  if (entered_states().size() == 1) keep = entered_states()[0]->weak_from_this().lock();
+  return keep.get();
+}
+
+void set_entered(Trace::State& state, bool entered) {
+  this_threads_state = entered ? &state : nullptr;
+  state.entered = entered;
+  c10::impl::tls_set_dispatch_key_included(kTraceKey, entered);
+  std::lock_guard<std::mutex> lock(links_mutex());
+  if (entered) entered_states().push_back(&state);
+  else std::erase(entered_states(), &state);
+}
+
+Trace::State::State(Trace& handle) : handle(&handle), id(next_id()) {}
+
+Trace::State::~State() = default;
+
+Trace::Trace() : state_(std::make_shared<State>(*this)) {}
+
+Trace::~Trace() {
+  if (state_->entered) leave();
+  try {
+    flush("end of the trace");
+  } catch (...) {  // raised before, or not to be raised from here
+  }
+  std::lock_guard<std::mutex> lock(links_mutex());
+  while (state_->links.first) state_->links.first->unlink_locked();
+}
+
+void Trace::enter() {
+  base::check(!this_threads_state, "trace: this thread is in a trace already");
+  set_entered(*state_, true);
+}
+
+void Trace::leave() {
+  base::check(this_threads_state == state_.get(), "trace: left by a thread that did not enter it");
+  set_entered(*state_, false);
+}
+
+bool Trace::entered() const { return state_->entered; }
+
+void Trace::flush(std::string_view) {
+  Lock lock(*state_);
+  state_->run_recorded();
+}
+
+std::optional<ValueId> Trace::find(const at::Tensor& tensor) const {
+  Lock lock(*state_);
+  return state_->find(tensor);
+}
+
+bool Trace::made_here(const at::Tensor& tensor) const {
+  if (!tensor.defined()) return false;
+  const PendingImpl* pending = as_pending(tensor.unsafeGetTensorImpl());
+  return pending && pending->made_by(state_->id);
+}
+
+ValueId Trace::add_input(const at::Tensor& tensor, std::string name) {
+  Lock lock(*state_);
+  const char* odd = tensor.defined() ? not_plain(*tensor.unsafeGetTensorImpl()) : "an undefined tensor";
+  base::check(!odd, "trace: ", odd ? odd : "", " cannot be an input of a graph");
+  const ValueId value = state_->add_input(tensor, std::move(name));
+  std::erase(state_->unclaimed, value);
+  return value;
+}
+
+const at::Tensor& Trace::input_tensor(ValueId id) const {
+  Lock lock(*state_);
+  base::check(id.valid() && id.index() < state_->values.size(), "trace: no such value");
+  return state_->values[id.index()].outsider;
+}
+
+std::vector<ValueId> Trace::take_unclaimed() {
+  Lock lock(*state_);
+  return std::exchange(state_->unclaimed, {});
+}
+
+uint64_t Trace::data_reads() const { return state_->data_reads; }
+const std::string& Trace::last_data_read() const { return state_->last_data_read; }
+
+Trace::Mark Trace::mark() const { return {state_->graph.nodes().size()}; }
+
+void Trace::rewind(Mark mark) {
+  Lock lock(*state_);
+  state_->forget_nodes(mark.nodes);
+}
+
+void Trace::set_place(std::string file, int line, std::string function) {
+  Lock lock(*state_);
+  state_->place = state_->graph.add_place({std::move(file), line, std::move(function)});
+}
+
+const graph::Graph& Trace::graph() const { return state_->graph; }
+
+std::shared_ptr<Program> Trace::finish(const std::vector<ValueId>& outputs, std::vector<ValueId>* inputs) const {
+  Lock lock(*state_);
+  base::check(state_->calls.empty(), "trace: finish with ", state_->calls.size(), " calls that were not run");
+  graph::Graph whole = state_->graph;
+  whole.outputs = outputs;
+
+  std::vector<bool> read(whole.values().size());
+  for (ValueId output : outputs) read[output.index()] = true;
+  for (const graph::Node& node : whole.nodes())
+    for (const graph::Arg& arg : node.args)
+      if (const auto* value = std::get_if<ValueId>(&arg); value && value->valid()) read[value->index()] = true;
+  std::vector<at::Tensor> constants;  // in the order in which compact keeps them
+  for (size_t c = 0; c < whole.constants().size(); ++c)
+    if (read[whole.constants()[c].index()]) constants.push_back(state_->constants[c]);
+
+  std::vector<size_t> kept;
+  graph::Graph compacted = graph::compact(whole, &kept);
+  inputs->clear();
+  for (size_t position : kept) inputs->push_back(whole.inputs()[position]);
+  return std::make_shared<Program>(std::move(compacted), std::move(constants));
+}
+
+Trace* current_trace() { return this_threads_state ? this_threads_state->handle : nullptr; }
+
+}  // namespace magneto::aten

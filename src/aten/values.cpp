@@ -1,0 +1,257 @@
+// aten/values.cpp: who is who. Tensor objects <-> values, storages <-> their records, and the tensors we make.
+#include <ATen/EmptyTensor.h>
+#include <ATen/Functions.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "aten/state_internal.h"
+#include "aten/storage_flags_internal.h"
+#include "aten/watch_internal.h"
+#include "base/check.h"
+
+namespace magneto::aten {
+
+using graph::ValueId;
+
+namespace {
+
+c10::StorageImpl* storage_impl(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
+
+c10::DispatchKeySet backend_keys(c10::Device device) {
+  return c10::DispatchKeySet(device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU);
+}
+
+// Another tensor object over the same memory, for our own use: what happens to it (t_, resize_, a version) does not
+// happen to the original.
+at::Tensor alias_of(const c10::TensorImpl& impl) {
+  at::Tensor alias = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(impl.unsafe_storage()),
+                                                              backend_keys(impl.device()), impl.dtype());
+  alias.unsafeGetTensorImpl()->set_sizes_and_strides(impl.sizes(), impl.strides(), impl.storage_offset());
+  return alias;
+}
+
+const Operator& named_operator(const char* name, const char* overload) {
+  return operator_of(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload));
+}
+
+}  // namespace
+
+const char* not_plain(const c10::TensorImpl& impl) {
+  static const uint64_t allowed =
+      (c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::AutogradCPU,
+                            c10::DispatchKey::AutogradCUDA, c10::DispatchKey::ADInplaceOrView, c10::DispatchKey::AutocastCPU,
+                            c10::DispatchKey::AutocastCUDA}) |
+       c10::DispatchKeySet(kTensorKey)).raw_repr();
+  if (impl.key_set().raw_repr() & ~allowed) {
+    if (impl.key_set().has(c10::DispatchKey::Python)) return "a tensor subclass";
+    return "a tensor that is not plain, dense and strided";
+  }
+  if (!impl.unsafe_storage() || impl.has_symbolic_sizes_strides()) return "a tensor without storage or with symbolic sizes";
+  if (!impl.device().is_cpu() && !impl.device().is_cuda()) return "a tensor on a device that is neither CPU nor CUDA";
+  if (!to_dtype(c10::typeMetaToScalarType(impl.dtype()))) return "a tensor of an unusual dtype";
+  return nullptr;
+}
+
+std::optional<ValueId> Trace::State::find(const at::Tensor& tensor) {
+  if (!tensor.defined()) return std::nullopt;
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (PendingImpl* pending = as_pending(impl); pending && pending->made_by(id))
+    return pending->is_copy() ? own_value(*pending, tensor) : pending->value();
+  const auto known = outsiders.find(impl);
+  if (known == outsiders.end()) return std::nullopt;
+  // x.data = y gave the object other memory: it is no longer what we know.
+  const StorageRecord& record = storages[values[known->second.index()].storage];
+  if (record.storage._unsafe_get_target() != storage_impl(tensor)) return std::nullopt;
+  return known->second;
+}
+
+ValueId Trace::State::value_of(const at::Tensor& tensor) {
+  if (auto known = find(tensor)) return *known;
+  const auto storage = by_storage.find(storage_impl(tensor));
+  if (storage != by_storage.end() && !storages[storage->second].filled) return value_over_pending(tensor, storage->second);
+  const ValueId value = add_input(tensor, "");
+  unclaimed.push_back(value);
+  return value;
+}
+
+ValueId Trace::State::add_input(const at::Tensor& tensor, std::string name) {
+  if (auto known = find(tensor)) {
+    if (!name.empty()) graph.value(*known).name = std::move(name);
+    return *known;
+  }
+  const ValueId value = graph.add_input(type_of(*tensor.unsafeGetTensorImpl()), std::move(name));
+  values.resize(value.index() + 1);
+  values[value.index()].storage = storage_of(tensor.unsafeGetTensorImpl()->unsafe_storage());
+  values[value.index()].ready = true;
+  return add_outsider(tensor, value);
+}
+
+ValueId Trace::State::add_outsider(const at::Tensor& tensor, ValueId value) {
+  ValueRecord& record = values[value.index()];
+  record.outsider = tensor;
+  outsiders[tensor.unsafeGetTensorImpl()] = value;
+  StorageRecord& storage = storages[record.storage];
+  storage.outsiders.push_back(value);
+  if (storage.written) watch(tensor);
+  return value;
+}
+
+ValueId Trace::State::add_value(types::TensorType type, StorageIndex storage) {
+  const ValueId value = graph.add_value(std::move(type));
+  values.resize(value.index() + 1);
+  values[value.index()].storage = storage;
+  return value;
+}
+
+StorageIndex Trace::State::storage_of(const c10::Storage& storage) {
+  const auto [place, is_new] =
+      by_storage.emplace(storage.unsafeGetStorageImpl(), static_cast<StorageIndex>(storages.size()));
+  if (is_new) storages.push_back({.storage = storage.getWeakStorageImpl(), .maker = {}, .filled = true, .outsiders = {}});
+  return place->second;
+}
+
+// x.data of a tensor of ours: the value of another object. When it is looked at, it becomes a value of its own.
+ValueId Trace::State::own_value(PendingImpl& copy, const at::Tensor& tensor) {
+  const ValueId original = copy.value();
+  const ValueId value = add_value(type_of(copy), values[original.index()].storage);
+  copy.set_value(value);
+  add_call(named_operator("aten::data", ""), {original}, {c10::IValue()}, TensorPlace{tensor, 0, -1}, {value});
+  return value;
+}
+
+// The caller's own object over memory that we have not computed: parameter.data = pending.
+ValueId Trace::State::value_over_pending(const at::Tensor& tensor, StorageIndex storage) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  const types::TensorType type = type_of(impl);
+  const ValueId maker = storages[storage].maker;
+  const ValueId value = add_value(type, storage);
+  add_call(named_operator("aten::as_strided", ""), {maker, type.sizes, type.strides, type.offset},
+           {c10::IValue(), impl.sizes().vec(), impl.strides().vec(), impl.storage_offset()}, TensorPlace{tensor, 0, -1}, {value});
+  return add_outsider(tensor, value);
+}
+
+void Trace::State::rename(const at::Tensor& tensor, ValueId value) {
+  PendingImpl* pending = as_pending(tensor.unsafeGetTensorImpl());
+  if (pending && pending->made_by(id)) pending->set_value(value);
+  else add_outsider(tensor, value);
+}
+
+void Trace::State::forget(const at::Tensor& tensor) {
+  std::lock_guard<std::mutex> lock(links_mutex());
+  if (PendingImpl* pending = as_pending(tensor.unsafeGetTensorImpl())) pending->forget();
+  outsiders.erase(tensor.unsafeGetTensorImpl());
+}
+
+void Trace::State::forget_nodes(size_t kept) {
+  base::check(kept <= done && calls.empty(), "trace: rewind to node ", kept, " of ", graph.nodes().size(), ", ",
+              calls.size(), " of them not run");
+  const auto is_forgotten = [&](ValueId value) {
+    const graph::NodeId maker = graph.value(value).maker;
+    return maker.valid() && maker.index() >= kept;
+  };
+  std::lock_guard<std::mutex> lock(links_mutex());
+  for (PendingImpl* impl = links.first; impl; impl = impl->next())
+    if (impl->made_by(id) && is_forgotten(impl->value())) impl->forget();
+  std::erase_if(outsiders, [&](const auto& known) { return is_forgotten(known.second); });
+  std::erase_if(unclaimed, is_forgotten);
+  graph.truncate(kept);
+  done = kept;
+}
+
+std::shared_ptr<Trace::State> Trace::State::foreign_owner(const at::Tensor& tensor) {
+  const c10::StorageImpl* storage = storage_impl(tensor);
+  if (!storage || !is_sealed(*storage)) return nullptr;
+  const auto known = by_storage.find(storage);
+  if (known != by_storage.end() && (!storages[known->second].filled || storages[known->second].written)) return nullptr;
+  auto owner = writer_of(*storage);
+  if (!owner)
+    if (PendingImpl* pending = as_pending(tensor.unsafeGetTensorImpl())) owner = pending->owner();
+  return owner.get() == this ? nullptr : owner;
+}
+
+at::Tensor Trace::State::make_fresh(types::TensorType type, ValueId* value) {
+  c10::Device device = to_torch(type.device);
+  if (device.is_cuda() && !device.has_index()) {
+    device = c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice();
+    type.device = *to_device(device);
+  }
+  const caffe2::TypeMeta dtype = c10::scalarTypeToTypeMeta(to_scalar_type(type.dtype));
+  auto impl = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, c10::DataPtr(nullptr, device),
+                                                    c10::GetAllocator(device.type()), /*resizable=*/true);
+  const bool checked_before = seal(*impl);
+  const c10::Storage storage(std::move(impl));
+  const auto index = static_cast<StorageIndex>(storages.size());
+  by_storage[storage.unsafeGetStorageImpl()] = index;
+  *value = add_value(type, index);
+  storages.push_back({.storage = storage.getWeakStorageImpl(), .maker = *value, .checked_before = checked_before, .outsiders = {}});
+  at::Tensor tensor = at::detail::make_tensor<PendingImpl>(*this, *value, storage, backend_keys(device), dtype);
+  set_layout(*tensor.unsafeGetTensorImpl(), type);
+  const c10::TensorImpl& made = *tensor.unsafeGetTensorImpl();
+  storage.unsafeGetStorageImpl()->set_nbytes(
+      at::detail::computeStorageNbytes(made.sizes(), made.strides(), dtype.itemsize(), made.storage_offset()));
+  return tensor;
+}
+
+at::Tensor Trace::State::make_view(const at::Tensor& of, types::TensorType type, ValueId* value) {
+  const c10::TensorImpl& base = *of.unsafeGetTensorImpl();
+  const caffe2::TypeMeta dtype = c10::scalarTypeToTypeMeta(to_scalar_type(type.dtype));
+  *value = add_value(type, storage_of(base.unsafe_storage()));
+  at::Tensor tensor = at::detail::make_tensor<PendingImpl>(*this, *value, base, dtype);
+  set_layout(*tensor.unsafeGetTensorImpl(), type);
+  return tensor;
+}
+
+at::Tensor Trace::State::make_ready(const at::Tensor& result, ValueId* value) {
+  const c10::TensorImpl& impl = *result.unsafeGetTensorImpl();
+  *value = add_value(type_of(impl), storage_of(impl.unsafe_storage()));
+  values[value->index()].ready = true;
+  at::Tensor tensor = at::detail::make_tensor<PendingImpl>(*this, *value, impl, impl.dtype());
+  auto* made = static_cast<PendingImpl*>(tensor.unsafeGetTensorImpl());
+  made->set_sizes_and_strides(impl.sizes(), impl.strides(), impl.storage_offset());
+  std::lock_guard<std::mutex> lock(links_mutex());
+  made->settle();
+  return tensor;
+}
+
+ValueId Trace::State::add_constant(const at::Tensor& tensor) {
+  const ValueId value = graph.add_constant(type_of(*tensor.unsafeGetTensorImpl()));
+  constants.push_back(tensor);
+  values.resize(value.index() + 1);
+  values[value.index()].storage = storage_of(tensor.unsafeGetTensorImpl()->unsafe_storage());
+  values[value.index()].ready = true;
+  return value;
+}
+
+void Trace::State::add_node(const Operator& op, std::vector<graph::Arg> args, std::vector<ValueId> outputs) {
+  graph.add_node({.op = op.name, .args = std::move(args), .outputs = std::move(outputs),
+                  .grad = c10::GradMode::is_enabled(), .place = place});
+}
+
+void Trace::State::add_call(const Operator& op, std::vector<graph::Arg> args, std::vector<c10::IValue> boxed,
+                            c10::ArrayRef<TensorPlace> tensors, std::vector<ValueId> outputs) {
+  const size_t number = calls.size() + 1;
+  for (const TensorPlace& place : tensors) {
+    const graph::Arg& arg = args[place.argument];
+    const ValueId value = place.item < 0 ? std::get<ValueId>(arg) : std::get<std::vector<ValueId>>(arg)[place.item];
+    ValueRecord& record = values[value.index()];
+    record.last_reader = number;
+    if (record.ready && !record.run.defined()) record.run = alias_of(*place.tensor.unsafeGetTensorImpl());
+  }
+  calls.push_back({&op, std::move(boxed)});
+  add_node(op, std::move(args), std::move(outputs));
+}
+
+void Trace::State::note_write(ValueId value) {
+  const StorageIndex index = values[value.index()].storage;
+  StorageRecord& record = storages[index];
+  if (!record.filled || record.written) return;
+  c10::StorageImpl& storage = *record.storage._unsafe_get_target();
+  record.written = true;
+  record.checked_before = seal(storage);
+  written.push_back(index);
+  set_writer(storage, this);
+  for (ValueId outsider : record.outsiders) watch(values[outsider.index()].outsider);
+}
+
+}  // namespace magneto::aten

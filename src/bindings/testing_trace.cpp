@@ -1,0 +1,133 @@
+// bindings/testing_trace.cpp: traces and programs for tests in Python. Not part of what users import.
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+
+#include "aten/program.h"
+#include "aten/testing.h"
+#include "aten/trace.h"
+#include "base/check.h"
+#include "graph/text.h"
+#include "graph/verify.h"
+
+namespace py = pybind11;
+
+namespace magneto::bindings {
+
+namespace {
+
+using aten::Trace;
+using graph::ValueId;
+
+void wait_without_gil(void (*wait)(void*), void* argument) {
+  if (!PyGILState_Check()) return wait(argument);
+  py::gil_scoped_release release;
+  wait(argument);
+}
+
+std::optional<size_t> find(const Trace& trace, const at::Tensor& tensor) {
+  const auto value = trace.find(tensor);
+  return value ? std::optional<size_t>(value->index()) : std::nullopt;
+}
+
+// A program with the inputs of the trace that made it, by value id.
+struct Replay {
+  std::shared_ptr<aten::Program> program;
+  std::vector<size_t> inputs;
+};
+
+Replay finish(const Trace& trace, const std::vector<at::Tensor>& outputs) {
+  std::vector<ValueId> ids, inputs;
+  for (const at::Tensor& output : outputs) {
+    const auto id = trace.find(output);
+    base::check(id.has_value(), "finish: the trace does not know output ", ids.size());
+    ids.push_back(*id);
+  }
+  Replay replay;
+  replay.program = trace.finish(ids, &inputs);
+  for (ValueId input : inputs) replay.inputs.push_back(input.index());
+  return replay;
+}
+
+std::vector<at::Tensor> run(const Replay& replay, std::vector<at::Tensor> inputs) {
+  std::vector<at::Tensor> outputs;
+  aten::Program::Failure failure;
+  {
+    py::gil_scoped_release release;
+    failure = replay.program->run(std::move(inputs), outputs);
+  }
+  if (failure.error) std::rethrow_exception(failure.error);
+  return outputs;
+}
+
+py::tuple run_until_failure(const Replay& replay, std::vector<at::Tensor> inputs) {
+  std::vector<at::Tensor> outputs;
+  const auto failure = replay.program->run(std::move(inputs), outputs);
+  return py::make_tuple(static_cast<bool>(failure.error), failure.node, failure.changed);
+}
+
+py::dict counters() {
+  const aten::Counters now = aten::counters();
+  py::dict result;
+  result["living"] = now.living;
+  result["lies"] = now.lies;
+  result["last_lie"] = now.last_lie;
+  return result;
+}
+
+}  // namespace
+
+void add_trace_testing(py::module_& m) {
+  aten::set_wait_runner(&wait_without_gil);
+  py::class_<Trace>(m, "Trace")
+      .def(py::init<>())
+      .def("enter", &Trace::enter)
+      .def("leave", &Trace::leave)
+      .def("entered", &Trace::entered)
+      .def("flush", [](Trace& t, const std::string& why) { t.flush(why); }, py::arg("why") = "test",
+           py::call_guard<py::gil_scoped_release>())
+      .def("find", &find)
+      .def("made_here", &Trace::made_here)
+      .def("add_input", [](Trace& t, const at::Tensor& x, std::string name) { return t.add_input(x, std::move(name)).index(); })
+      .def("input_tensor", [](const Trace& t, size_t id) { return t.input_tensor(ValueId(id)); })
+      .def("take_unclaimed",
+           [](Trace& t) {
+             std::vector<size_t> ids;
+             for (ValueId id : t.take_unclaimed()) ids.push_back(id.index());
+             return ids;
+           })
+      .def("data_reads", &Trace::data_reads)
+      .def("last_data_read", &Trace::last_data_read)
+      .def("mark", [](const Trace& t) { return t.mark().nodes; })
+      .def("rewind", [](Trace& t, size_t nodes) { t.rewind({nodes}); })
+      .def("set_place", &Trace::set_place)
+      .def("text", [](const Trace& t) { return graph::print(t.graph()); })
+      .def("verify", [](const Trace& t) { return graph::verify(t.graph()); })
+      .def("ops", [](const Trace& t) {
+        std::vector<std::string> names;
+        for (const graph::Node& node : t.graph().nodes()) names.push_back(node.op);
+        return names;
+      })
+      .def("finish", &finish);
+  py::class_<Replay>(m, "Replay")
+      .def_readonly("inputs", &Replay::inputs)
+      .def("run", &run)
+      .def("run_until_failure", &run_until_failure)
+      .def("writes_inputs", [](const Replay& r) { return r.program->writes_inputs(); })
+      .def("verify", [](const Replay& r) { return graph::verify(r.program->graph()); })
+      .def("text", [](const Replay& r) { return graph::print(r.program->graph()); });
+  m.def("counters", &counters);
+  m.def("in_trace", [] { return aten::current_trace() != nullptr; });
+  m.def("is_pending", &aten::is_pending);
+  m.def("keys", [](const at::Tensor& t) { return c10::toString(t.unsafeGetTensorImpl()->key_set()); });
+  // What a user's C++ extension does.
+  m.def("sum_through_pointer", [](const at::Tensor& t) {
+    const float* data = t.const_data_ptr<float>();
+    double sum = 0;
+    for (int64_t i = 0; i < t.numel(); ++i) sum += data[i];
+    return sum;
+  });
+}
+
+}  // namespace magneto::bindings

@@ -1,0 +1,349 @@
+"""The mutation fuzz: change one thing in a model's world, call, and compare with eager. Nothing may go unnoticed.
+
+Two copies of a model live side by side; one is compiled. A *change* is applied to both (or once, where the place is
+shared: a module's globals, a class, a function), both are called with the same inputs and seed, and must answer
+alike, errors included. Then the change is undone and the compiled copy must answer as before. The compiled copy has
+always seen the unchanged world first, so a missing guard shows as a stale answer.
+
+    python tests/python/mutation.py --full            at least 10,000 changes over eight models
+    python tests/python/mutation.py --changes 50      as many for each model; --seed, --model to choose
+"""
+
+import argparse
+import collections
+import copy
+import os
+import pathlib
+import random
+import re
+import sys
+import time
+import types
+import warnings
+
+HERE = pathlib.Path(__file__).parent
+if os.environ.get("MAGNETO_STUB") == "1":
+    sys.path.insert(0, str(HERE / "stub"))
+sys.path.insert(0, str(HERE))
+
+import torch
+from torch import nn
+
+import magneto
+from zoo import MAIN, build, flatten
+
+FULL = 10_000
+ENTRIES = 5  # changes between two resets: the cache holds eight entries, and beyond them all is eager
+
+
+def others(value):
+    """Other values in place of one: what a user might store there instead."""
+    if isinstance(value, bool):
+        return [not value, None]
+    if isinstance(value, int):
+        return [value + 1, 0, float(value)]
+    if isinstance(value, float):
+        return [value * 1.5 + 0.1, -value, None]
+    if isinstance(value, str):
+        return [value + "x", ""]
+    if value is None:
+        return [True, 1]
+    if isinstance(value, tuple) and value and all(isinstance(item, int) for item in value):
+        return [tuple(item + 1 for item in value), tuple(float(item) for item in value)]
+    if isinstance(value, nn.Parameter):
+        return [nn.Parameter(value.detach() * 2), nn.Parameter(value.detach().double()), None]
+    if isinstance(value, torch.Tensor):
+        return [value * 2 if value.dtype.is_floating_point else value + 0, value.clone()[..., None]]
+    if isinstance(value, nn.Module):
+        return [nn.Tanh() if isinstance(value, (nn.Identity, nn.Dropout)) else nn.Identity(), copy.deepcopy(value)]
+    if isinstance(value, types.FunctionType):
+        return [lambda *args, **kwargs: None]
+    if isinstance(value, dict) and not value:
+        return [{"zz": lambda *args, **kwargs: None}]
+    return []
+
+
+class Change:
+    """One change at one place. `apply(worlds)` makes it and returns what undoes it."""
+
+    def __init__(self, where, apply):
+        self.where, self.apply = where, apply
+
+
+def stored(where, holders, key, index):
+    """Another value under a key, in each of the dicts (or lists) given: one per world, or one that is shared."""
+
+    def apply():
+        old = [holder[key] for holder in holders]
+        for holder, value in zip(holders, old):
+            holder[key] = others(value)[index]
+        return lambda: [holder.__setitem__(key, value) for holder, value in zip(holders, old)]
+
+    return Change(f"{where}[{key!r}] := other {index}", apply)
+
+
+def reordered(where, holders):
+    def apply():
+        old = [dict(holder) for holder in holders]
+        for holder in holders:
+            first = next(iter(holder))
+            holder[first] = holder.pop(first)
+
+        def undo():
+            for holder, items in zip(holders, old):
+                holder.clear()
+                holder.update(items)
+
+        return undo
+
+    return Change(f"{where} reordered", apply)
+
+
+def edited(where, lists):
+    def apply():
+        old = [list(items) for items in lists]
+        for items in lists:
+            items.append(items[-1])
+        return lambda: [items.__setitem__(slice(None), was) for items, was in zip(lists, old)]
+
+    return Change(f"{where} appended to", apply)
+
+
+def of_modules(models):
+    """Attributes, parameters, buffers, submodules, hook tables, and the contents of lists, of every submodule."""
+    for (name, module), *rest in zip(*(model.named_modules() for model in models)):
+        same = [module, *(m for _, m in rest)]
+        tables = {"__dict__": [m.__dict__ for m in same]}
+        for table in ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks"):
+            tables[table] = [getattr(m, table) for m in same]
+        for table, holders in tables.items():
+            for key in list(holders[0]):
+                value = holders[0][key]
+                for index in range(len(others(value))):
+                    yield stored(f"{name}.{table}", holders, key, index)
+                if isinstance(value, list) and value:
+                    yield edited(f"{name}.{key}", [holder[key] for holder in holders])
+                if table == "__dict__" and type(value) is dict and len(value) > 1:
+                    yield reordered(f"{name}.{key}", [holder[key] for holder in holders])
+        yield hooked(name, same, "register_forward_hook", lambda module, args, out: None)
+        if not any(module.children()):
+            yield hooked(name, same, "register_forward_hook", doubled)
+            yield hooked(name, same, "register_forward_pre_hook", lambda module, args: None)
+
+
+def doubled(module, args, out):
+    return out * 2 if isinstance(out, torch.Tensor) and out.is_floating_point() else None
+
+
+def hooked(name, modules, register, hook):
+    def apply():
+        handles = [getattr(module, register)(hook) for module in modules]
+        return lambda: [handle.remove() for handle in handles]
+
+    return Change(f"{name}.{register}({hook.__name__})", apply)
+
+
+def of_parameters(models):
+    """What a parameter has besides its place: values, requires_grad, dtype and layout of its data, a gradient."""
+
+    def change(name, parameters, what, do, undo):
+        def apply():
+            old = [do(p) for p in parameters]
+            return lambda: [undo(p, was) for p, was in zip(parameters, old)]
+
+        return Change(f"{name} {what}", apply)
+
+    def put_data(p, value):
+        old, p.data = p.data, value
+        return old
+
+    def back(p, old):
+        p.data = old
+
+    for (name, parameter), *rest in zip(*(model.named_parameters() for model in models)):
+        same = [parameter, *(p for _, p in rest)]
+        yield change(name, same, "values", lambda p: p.data.mul_(2), lambda p, _: p.data.div_(2))
+        yield change(name, same, "requires_grad", lambda p: p.requires_grad_(False), lambda p, _: p.requires_grad_(True))
+        yield change(name, same, "dtype", lambda p: put_data(p, p.data.double()), back)
+        yield change(name, same, "grad", lambda p: setattr(p, "grad", torch.zeros_like(p)),
+                     lambda p, _: setattr(p, "grad", None))
+        if parameter.dim() > 1:
+            yield change(name, same, "strides", lambda p: put_data(p, p.data.mT.contiguous().mT), back)
+
+
+def of_config(models):
+    configs = [getattr(model, "config", None) for model in models]
+    if configs[0] is not None:
+        for key, value in list(configs[0].__dict__.items()):
+            for index in range(len(others(value))):
+                yield stored("config", [config.__dict__ for config in configs], key, index)
+            if isinstance(value, list) and value:
+                yield edited(f"config.{key}", [getattr(config, key) for config in configs])
+            if type(value) is dict:
+                for inner in value:
+                    for index in range(len(others(value[inner]))):
+                        yield stored(f"config.{key}", [getattr(config, key) for config in configs], inner, index)
+
+
+def of_globals(models):
+    """Globals of the modules that define the model's classes, and of torch's own that every forward goes through."""
+    modules = {sys.modules[type(m).__module__] for m in models[0].modules()} | {nn.functional, nn.modules.module}
+    for module in sorted(modules, key=lambda module: module.__name__):
+        for key, value in list(module.__dict__.items()):
+            for index in range(len(others(value))):
+                if not key.startswith("__"):
+                    yield stored(module.__name__, [module.__dict__], key, index)
+
+
+def functions_of(models):
+    for cls in sorted({type(m) for m in models[0].modules()}, key=lambda cls: cls.__module__ + cls.__qualname__):
+        for name, value in list(cls.__dict__.items()):
+            if isinstance(value, types.FunctionType):
+                yield f"{cls.__qualname__}.{name}", value
+    for name in ("dropout", "linear", "layer_norm", "gelu", "softmax", "batch_norm", "relu"):
+        yield f"functional.{name}", getattr(nn.functional, name)
+
+
+def of_classes(models):
+    """Class attributes and methods, of the model's own classes and of torch's layers, but not of nn.Module itself."""
+    for cls in sorted({type(m) for m in models[0].modules()}, key=lambda cls: cls.__module__ + cls.__qualname__):
+        for name, value in list(cls.__dict__.items()):
+            if name.startswith("__") or name.startswith("_abc"):
+                continue
+            for index in range(len(others(value))):
+                def apply(cls=cls, name=name, value=value, index=index):
+                    setattr(cls, name, others(value)[index])
+                    return lambda: setattr(cls, name, value)
+
+                yield Change(f"class {cls.__qualname__}.{name} := other {index}", apply)
+
+
+def of_functions(models):
+    """Defaults, keyword defaults and closure cells."""
+    for name, function in functions_of(models):
+        defaults = function.__defaults__ or ()
+        if not isinstance(function, types.FunctionType):
+            continue
+        for position, value in enumerate(defaults):
+            for index in range(len(others(value))):
+                def apply(function=function, position=position, value=value, index=index):
+                    old = function.__defaults__
+                    function.__defaults__ = (*old[:position], others(value)[index], *old[position + 1:])
+                    return lambda: setattr(function, "__defaults__", old)
+
+                yield Change(f"{name}.__defaults__[{position}] := other {index}", apply)
+        for key, value in (function.__kwdefaults__ or {}).items():
+            for index in range(len(others(value))):
+                yield stored(f"{name}.__kwdefaults__", [function.__kwdefaults__], key, index)
+        for free, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+            if free == "__class__":
+                continue
+            for index in range(len(others(cell.cell_contents))):
+                def apply(cell=cell, index=index):
+                    old = cell.cell_contents
+                    cell.cell_contents = others(old)[index]
+                    return lambda: setattr(cell, "cell_contents", old)
+
+                yield Change(f"{name}.<{free}> := other {index}", apply)
+
+
+KINDS = (of_modules, of_parameters, of_config, of_globals, of_classes, of_functions)
+
+
+def answer(callee, args, kwargs):
+    """What a call gives, in a form that can be compared: bits and strides of all tensors, or the error's text."""
+    torch.manual_seed(1)
+    try:
+        result = callee(*args, **kwargs)
+    except Exception as error:
+        return re.sub(r"0x[0-9a-f]+", "0x", f"{type(error).__name__}: {error}")
+    return [(type(result).__name__, None)] + [(t, t.stride()) for t in flatten(result)]
+
+
+def equal(want, have):
+    if isinstance(want, str) or isinstance(have, str):
+        return want == have
+    return len(want) == len(have) and want[0] == have[0] and all(
+        a.dtype == b.dtype and a.requires_grad == b.requires_grad and s == t and torch.equal(a, b) or same_nans(a, b)
+        for (a, s), (b, t) in zip(want[1:], have[1:]))
+
+
+def same_nans(a, b):
+    return a.shape == b.shape and a.dtype == b.dtype and a.stride() == b.stride() and torch.allclose(
+        a, b, rtol=0, atol=0, equal_nan=True)
+
+
+def fuzz(name, count, seed, progress=lambda text: None):
+    """Makes up to `count` changes of one model. Returns the counts and the list of what went unnoticed."""
+    model, make = build(name)
+    models = [model, copy.deepcopy(model)]
+    eager, compiled = models[0], magneto.compile(models[1])
+    args, kwargs = make(3)
+    changes = [change for kind in KINDS for change in kind(models)]
+    random.Random(seed).shuffle(changes)
+    counts, unsound = collections.Counter(), []
+
+    def call(what, change):
+        want = answer(eager, args, kwargs)
+        have = answer(compiled, args, kwargs)
+        if not equal(want, have):
+            unsound.append(f"{name}: {change.where}, {what}: eager {brief(want)}, compiled {brief(have)}")
+        return want
+
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reference = answer(eager, args, kwargs)
+        for number, change in enumerate(changes[:count]):
+            if number % ENTRIES == 0:
+                magneto.reset()
+                answer(compiled, args, kwargs)
+            undo = change.apply()
+            try:
+                want = call("changed", change)
+            finally:
+                undo()
+            after = call("undone", change)
+            counts["changes"] += 1
+            counts["eager raises"] += isinstance(want, str)
+            counts["eager differs"] += not isinstance(want, str) and not equal(reference, want)
+            reference = after
+            if number % 50 == 49:
+                progress(f"{name}: {number + 1} of {min(count, len(changes))}, unnoticed {len(unsound)}")
+    counts["possible"] = len(changes)
+    magneto.reset()
+    return counts, unsound
+
+
+def brief(value):
+    return value[:120] if isinstance(value, str) else f"{len(value) - 1} tensors"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--full", action="store_true", help=f"at least {FULL} changes")
+    parser.add_argument("--changes", type=int, default=50, help="changes for each model")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--model", choices=list(MAIN), action="append")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    names = options.model or list(MAIN)
+    per_model = 1 << 30 if options.full else options.changes
+    total, wrong, start = collections.Counter(), [], time.time()
+    for index, name in enumerate(names):
+        if options.full:  # what the models before this one could not give, the others must
+            per_model = -(-(FULL - total["changes"]) // (len(names) - index))
+        counts, unsound = fuzz(name, max(per_model, 1), options.seed, lambda text: print(text, end="\r", file=sys.stderr))
+        print(f"{name:20s} {dict(counts)} unnoticed {len(unsound)}", flush=True)
+        total += counts
+        wrong += unsound
+    print(f"{'all':20s} {dict(total)} unnoticed {len(wrong)}, {time.time() - start:.0f} s")
+    for line in wrong[:60]:
+        print("   ", line)
+    enough = not options.full or total["changes"] >= FULL
+    if not enough:
+        print(f"only {total['changes']} of {FULL} changes were made")
+    return 0 if enough and not wrong else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

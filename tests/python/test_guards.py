@@ -1,0 +1,287 @@
+"""Guards: nothing outside may change without the compiled function noticing, and what is restored is found again."""
+
+import copy
+import types
+
+import pytest
+import torch
+from torch import nn, ones
+
+import magneto
+from guard_cases import CASES
+from harness import module_program, same_as_eager
+from picture import Picture
+from zoo import build, flatten
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_when(case):
+    program = module_program(f"{case.source}\ndef change():\n    {case.change}\n")
+    x = torch.arange(3.0) + 1
+    f, module = program()
+    before = drawn(f(x))
+    module.change()
+    assert drawn(f(x)) != before, "the change does not matter, so the case tests nothing"
+    same_as_eager(program, x, change=lambda m: m.change())
+
+
+def drawn(value):
+    picture = Picture()
+    picture.draw("result", value)
+    return picture.lines
+
+
+# The named changes of one model. Each is (what, change(model) -> undo); the compiled model must follow both ways.
+
+def attribute(path, value):
+    def change(model):
+        *owner, name = path.split(".")
+        thing = model
+        for part in owner:
+            thing = thing[int(part)] if part.isdigit() else getattr(thing, part)
+        old = getattr(thing, name)
+        setattr(thing, name, value(old) if callable(value) and not isinstance(value, nn.Module) else value)
+        return lambda: setattr(thing, name, old)
+
+    return change
+
+
+def hook(path):
+    def change(model):
+        handle = model.get_submodule(path).register_forward_hook(lambda m, args, out: out * 2)
+        return handle.remove
+
+    return change
+
+
+def global_hook(model):
+    handle = nn.modules.module.register_module_forward_hook(lambda m, args, out: None)
+    return handle.remove
+
+
+def global_of(module_name, name, value):
+    def change(model):
+        import importlib
+
+        module = importlib.import_module(module_name)
+        old = getattr(module, name)
+        setattr(module, name, value(old))
+        return lambda: setattr(module, name, old)
+
+    return change
+
+
+def default_of_dropout(model):
+    f = nn.functional.dropout
+    old, f.__defaults__ = f.__defaults__, (0.4, True, False)
+    return lambda: setattr(f, "__defaults__", old)
+
+
+def training(model):
+    model.train()
+    return model.eval
+
+
+def shadowed_forward(model):
+    model.pooler.forward = types.MethodType(lambda self, x: x, model.pooler)
+    return lambda: delattr(model.pooler, "forward")
+
+
+def replaced_method(model):
+    cls = type(model.pooler)
+    old, cls.forward = cls.forward, lambda self, x: x[:, 0] * 3
+    return lambda: setattr(cls, "forward", old)
+
+
+def replaced_parameters_dict(model):
+    dense = model.pooler.dense
+    old, dense._parameters = dense._parameters, {k: nn.Parameter(v.detach() * 2) for k, v in dense._parameters.items()}
+    return lambda: setattr(dense, "_parameters", old)
+
+
+def values_in_place(model):
+    weight = model.pooler.dense.weight
+    weight.data.mul_(2)
+    return lambda: weight.data.div_(2)
+
+
+def cudnn(model):
+    torch.backends.cudnn.enabled = False
+    return lambda: setattr(torch.backends.cudnn, "enabled", True)
+
+
+def unrelated_attribute(model):
+    model.config.unrelated = 1
+    return lambda: delattr(model.config, "unrelated")
+
+
+BERT = "transformers.models.bert.modeling_bert"
+OF_BERT = {
+    "a config field": attribute("config.output_hidden_states", True),
+    "an unrelated config field": unrelated_attribute,
+    "an attribute of a submodule": attribute("encoder.layer.1.attention.self.is_causal", True),
+    "train": training,
+    "a submodule": attribute("pooler.activation", nn.ReLU()),
+    "a parameter": attribute("pooler.dense.weight", lambda old: nn.Parameter(old.detach() * 2)),
+    "the dtype of a parameter's data": attribute("pooler.dense.weight.data", lambda old: old.double()),
+    "requires_grad of a parameter": attribute("pooler.dense.weight.requires_grad", False),
+    "the values of a parameter": values_in_place,
+    "a forward hook": hook("encoder.layer.0.output"),
+    "a hook for all modules": global_hook,
+    "a global class": global_of(BERT, "BaseModelOutputWithPoolingAndCrossAttentions", lambda old: type("X", (old,), {})),
+    "a default argument": default_of_dropout,
+    "a method of a class": replaced_method,
+    "a forward on the instance": shadowed_forward,
+    "the parameters' dict": replaced_parameters_dict,
+    "a state of torch": cudnn,
+    "the eps of a norm": attribute("embeddings.LayerNorm.eps", 0.1),
+    "a buffer": attribute("embeddings.position_ids", lambda old: old.flip(-1)),
+    "the size of a head": attribute("encoder.layer.0.attention.self.attention_head_size", 32),
+}
+
+
+def added_layer(model):
+    model.layer1.add_module("x", nn.Tanh())
+    return lambda: delattr(model.layer1, "x")
+
+
+OF_RESNET = {
+    "a batch norm attribute that is not read": attribute("layer1.0.bn1.track_running_stats", False),
+    "the eps of a batch norm": attribute("layer1.0.bn1.eps", 0.1),
+    "a layer added to a Sequential": added_layer,
+    "a buffer of a batch norm": attribute("layer1.0.bn1.running_mean", lambda old: old + 1),
+    "the stride of a convolution": attribute("conv1.stride", (1, 1)),
+    "the padding of a convolution": attribute("conv1.padding", (1, 1)),
+    "the pool": attribute("avgpool", nn.AdaptiveMaxPool2d((1, 1))),
+    "train": training,
+}
+
+
+# Changes that eager's answer does not show: a guard may or may not miss, and nothing may break.
+SILENT = {"an unrelated config field", "requires_grad of a parameter", "a hook for all modules", "a global class",
+          "a default argument", "a state of torch",
+          "a batch norm attribute that is not read"}
+
+
+def answers(compile, model, args, kwargs, change):
+    """The model's answers before, during and after the change. The model is a copy: the change may leave traces."""
+    model = copy.deepcopy(model)
+    callee, out = compile(model), []
+    for step in ("before", "during", "after"):
+        undo = change(model) if step == "during" else lambda: None
+        torch.manual_seed(1)
+        try:
+            out.append([(t.clone(), t.stride()) for t in flatten(callee(*args, **kwargs))])
+        except Exception as error:
+            out.append(f"{type(error).__name__}: {error}")
+        finally:
+            undo()
+    return out
+
+
+def equal(want, have):
+    if isinstance(want, str) or isinstance(have, str):
+        return want == have
+    return len(want) == len(have) and all(torch.equal(a, b) and s == t for (a, s), (b, t) in zip(want, have))
+
+
+def follows(model, args, kwargs, what, change):
+    eager = answers(lambda m: m, model, args, kwargs, change)
+    assert equal(eager[0], eager[1]) == (what in SILENT), "is the change one that matters?"
+    compiled = answers(magneto.compile, model, args, kwargs, change)
+    for step, want, have in zip(("before", "during", "after"), eager, compiled):
+        assert equal(want, have), f"{step} the change of {what}"
+
+
+@pytest.fixture(scope="module")
+def models():
+    return {name: build(name) for name in ("bert", "resnet18")}
+
+
+@pytest.mark.parametrize("what", OF_BERT)
+def test_bert_follows_a_change_of(what, models):
+    model, make = models["bert"]
+    with torch.no_grad():
+        follows(model, *make(5), what, OF_BERT[what])
+
+
+@pytest.mark.parametrize("what", OF_RESNET)
+def test_resnet_follows_a_change_of(what, models):
+    model, make = models["resnet18"]
+    with torch.no_grad():
+        follows(model, *make(3), what, OF_RESNET[what])
+
+
+def other_inputs(args, kwargs):
+    ids, mask = kwargs["input_ids"], kwargs["attention_mask"]
+    holes = mask.clone()
+    holes[0, 3:] = 0
+    yield "another dtype", dict(kwargs, input_ids=ids.int())
+    yield "another batch", dict(input_ids=ids[:1], attention_mask=mask[:1])
+    yield "another length", dict(input_ids=ids[:, :7], attention_mask=mask[:, :7])
+    yield "no mask", dict(kwargs, attention_mask=None)
+    yield "a missing keyword", dict(input_ids=ids)
+    yield "another order of keywords", dict(reversed(list(kwargs.items())))
+    yield "a mask with holes", dict(kwargs, attention_mask=holes)
+    yield "one tensor twice", dict(input_ids=mask, attention_mask=mask)
+    yield "other strides", dict(kwargs, input_ids=ids.t().contiguous().t())
+    yield "the first again", kwargs
+
+
+def test_bert_follows_every_change_of_its_arguments(models):
+    model, make = models["bert"]
+    args, kwargs = make(5)
+    g = magneto.compile(model)
+    with torch.no_grad():
+        for what, changed in other_inputs(args, kwargs):
+            for _ in range(2):
+                want, have = flatten(model(**changed)), flatten(g(**changed))
+                assert len(want) == len(have) > 0, what
+                assert all(torch.equal(a, b) and a.stride() == b.stride() for a, b in zip(want, have)), what
+
+
+def test_resnet_follows_every_change_of_its_arguments(models):
+    model, make = models["resnet18"]
+    (x,), _ = make(3)
+    g = magneto.compile(model)
+    variants = [x, x.to(memory_format=torch.channels_last), x[:1], x[..., :48], x.double(), x]
+    with torch.no_grad():
+        for v in variants:
+            def answer(callee):
+                try:
+                    return callee(v)
+                except RuntimeError as error:
+                    return str(error)
+
+            want, have = answer(model), answer(g)
+            if isinstance(want, str):
+                assert want == have
+            else:
+                assert torch.equal(want, have) and want.stride() == have.stride()
+
+
+def test_bert_follows_the_modes_around_it(models):
+    model, make = models["bert"]
+    args, kwargs = make(5)
+    g = magneto.compile(model)
+    modes = [torch.no_grad, torch.enable_grad, lambda: torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode,
+             torch.no_grad]
+    for mode in modes:
+        for _ in range(2):
+            with mode():
+                want, have = flatten(model(**kwargs)), flatten(g(**kwargs))
+            for a, b in zip(want, have, strict=True):
+                assert torch.equal(a, b) and a.requires_grad == b.requires_grad and a.is_inference() == b.is_inference()
+
+
+def test_a_change_during_the_call_is_seen_by_the_next():
+    box = types.SimpleNamespace(scale=1.0)
+
+    def f(x):
+        y = x * box.scale
+        box.scale = box.scale + 1
+        return y * box.scale
+
+    g = magneto.compile(f)
+    got = [float(g(ones(1))) for _ in range(12)]
+    assert got == [float(n * (n + 1)) for n in range(1, 13)]

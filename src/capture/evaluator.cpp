@@ -217,6 +217,7 @@ PyObject* Evaluator::returned() {
 PyObject* Evaluator::raised(Step how) {
   leave(Director::Exit::kRaised, nullptr);
   if (kCallerClearsFrame) {
+    tell_about_unwind(thread());
     drop(static_cast<int>(top() - frame_stack_base(frame())));
     frame_give_stack(frame(), top());
     return nullptr;

@@ -37,7 +37,10 @@ void Evaluator::add_traceback() {
 bool Evaluator::unwind(Step how) {
   Handler handler;
   bool found = find_handler(code(), at(), &handler);
-  if (how == Step::kError && (found || kCallerClearsFrame)) add_traceback();
+  if (how == Step::kError && (found || kCallerClearsFrame)) {
+    add_traceback();
+    tell_about_raise(thread());
+  }
   if (!found) return false;
 
   while (top() > frame_stack_base(frame()) + handler.depth) Py_XDECREF(pop());

@@ -211,6 +211,35 @@ inline bool is_observed(PyThreadState* thread, PyCodeObject* code) {
 #endif
 }
 
+/// Calls a trace or profile function as the eval loop does; it may replace the error that is set.
+inline void tell_listener(PyThreadState* thread, Py_tracefunc listener, PyObject* self, int event) {
+  if (listener == nullptr || thread->tracing) return;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  PyObject* argument = nullptr;
+  if (event == PyTrace_EXCEPTION) argument = PyTuple_Pack(3, type, value, traceback != nullptr ? traceback : Py_None);
+  PyThreadState_EnterTracing(thread);
+  int status = listener(self, PyEval_GetFrame(), event, argument);
+  PyThreadState_LeaveTracing(thread);
+  Py_XDECREF(argument);
+  if (status == 0) return PyErr_Restore(type, value, traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+}
+
+/// The instruction that raised may have switched tracing on: then this is the first event.
+inline void tell_about_raise(PyThreadState* thread) {
+  if (thread->c_tracefunc != nullptr) tell_listener(thread, thread->c_tracefunc, thread->c_traceobj, PyTrace_EXCEPTION);
+}
+
+/// The exception leaves a frame that CPython will not see again.
+inline void tell_about_unwind(PyThreadState* thread) {
+  tell_listener(thread, thread->c_tracefunc, thread->c_traceobj, PyTrace_RETURN);
+  tell_listener(thread, thread->c_profilefunc, thread->c_profileobj, PyTrace_RETURN);
+}
+
 /// RESUME instruments code whose version is old (3.12+). A frame handed over behind RESUME must not have stale code.
 inline bool instrumentation_is_stale(PyThreadState* thread, PyCodeObject* code) {
 #if PY_VERSION_HEX < 0x030C0000

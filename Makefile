@@ -9,6 +9,7 @@ PYTHON ?=
 JOBS ?= $(shell nproc)
 PYTEST_ARGS ?=
 CPYTHON_ARGS ?=
+CPYTHON_SAMPLE ?= 240
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -23,10 +24,10 @@ export TORCH PYTHON VENV JOBS
 # No test, example or benchmark loads weights from a hub; one that tried should fail at once and not wait for a network.
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help setup demo test test-cpp test-sanitized test-python test-cpython format format-check tidy bench clean distclean
+.PHONY: help setup demo test test-cpp test-sanitized test-python test-cpython test-cpython-sample format format-check tidy bench clean distclean
 
 help:
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## packages, virtual environment, torch, the extension; seconds when nothing changed
 	@scripts/setup.sh
@@ -34,7 +35,7 @@ setup:  ## packages, virtual environment, torch, the extension; seconds when not
 demo: setup  ## a transformer and a program full of graph breaks, beside eager
 	@$(PY) examples/demo.py
 
-test: test-cpp test-sanitized test-python  ## all that .ci/run runs, for one torch
+test: test-cpp test-sanitized test-cpython-sample test-python  ## all that .ci/run runs, for one torch
 	@echo "== test: all passed with torch $(TORCH)"
 
 # The middle is built and tested without Python and torch, twice: as it ships, and under Address- and UBSanitizer.
@@ -50,8 +51,13 @@ test-python: setup  ## Python tests: whole programs against eager
 	@echo "== Python tests, torch $(TORCH)"
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
+# The evaluator alone, without torch: a build of its own.
 test-cpython: setup  ## CPython's own tests, every frame run by our evaluator (long)
-	@$(PY) tests/cpython/run.py $(CPYTHON_ARGS)
+	@echo "== CPython's tests, every frame by our evaluator"
+	@module=$$($(PY) tests/cpython/build.py $(VENV)/evaluator); $(PY) tests/cpython/run.py --module "$$module" $(CPYTHON_ARGS)
+
+test-cpython-sample: CPYTHON_ARGS += --sample $(CPYTHON_SAMPLE)
+test-cpython-sample: test-cpython  ## the same, as many modules as fit into CPYTHON_SAMPLE seconds
 
 format: setup  ## rewrites src, tests and bench with clang-format
 	@$(VENV)/bin/clang-format -i $(SOURCES)

@@ -48,11 +48,13 @@ need clang-tidy command -v clang-tidy
 need libgtest-dev header gtest/gtest.h
 need libbenchmark-dev header benchmark/benchmark.h
 if [ -z "$PYTHON" ]; then
-  missing+=(python3 python3-venv python3-dev)
+  missing+=(python3 python3-venv python3-dev libpython3-testsuite)
 else
   need "python$(minor "$PYTHON")-venv" "$PYTHON" -c 'import ensurepip, venv'
   need "python$(minor "$PYTHON")-dev" "$PYTHON" -c \
     'import os, sysconfig; os.stat(os.path.join(sysconfig.get_path("include"), "internal", "pycore_frame.h"))'
+  need "libpython$(minor "$PYTHON")-testsuite" "$PYTHON" -c \
+    'import importlib.util, sys; sys.exit(importlib.util.find_spec("test.test_grammar") is None)'
 fi
 if [ ${#missing[@]} -gt 0 ]; then
   command -v apt-get >/dev/null ||

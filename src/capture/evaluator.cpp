@@ -116,14 +116,15 @@ Step Evaluator::ask(const char* what) {
   return status < 0 ? failed(status) : Step::kNext;
 }
 
-/// A Python function that does nothing; borrowed, made once.
+/// A Python function that does nothing; borrowed, made once. No code runs to make it: that would serve the breaker already.
 static PyObject* empty_function() {
   static PyObject* function = nullptr;
   if (function != nullptr) return function;
-  PyObject* globals = PyDict_New();
-  if (globals == nullptr) return nullptr;
-  function = PyRun_String("lambda: None", Py_eval_input, globals, globals);
-  Py_DECREF(globals);
+  PyObject* code = Py_CompileString("None", "<magneto>", Py_eval_input);
+  PyObject* globals = code != nullptr ? PyDict_New() : nullptr;
+  if (globals != nullptr) function = PyFunction_New(code, globals);
+  Py_XDECREF(globals);
+  Py_XDECREF(code);
   return function;
 }
 

@@ -240,15 +240,17 @@ inline void tell_about_unwind(PyThreadState* thread) {
   tell_listener(thread, thread->c_profilefunc, thread->c_profileobj, PyTrace_RETURN);
 }
 
-/// RESUME instruments code whose version is old (3.12+). A frame handed over behind RESUME must not have stale code.
+/// RESUME instruments code whose version is old (3.12+). A frame handed over behind RESUME must not have stale code. Code that
+/// was never instrumented has nothing stale in it, whatever its version is.
 inline bool instrumentation_is_stale(PyThreadState* thread, PyCodeObject* code) {
 #if PY_VERSION_HEX < 0x030C0000
   (void)thread, (void)code;
   return false;
 #elif PY_VERSION_HEX < 0x030D0000
-  return code->_co_instrumentation_version != thread->interp->monitoring_version;
+  return code->_co_monitoring != nullptr && code->_co_instrumentation_version != thread->interp->monitoring_version;
 #else
-  return code->_co_instrumentation_version != (thread->eval_breaker & ~static_cast<uintptr_t>(0xff));
+  return code->_co_monitoring != nullptr &&
+         code->_co_instrumentation_version != (thread->eval_breaker & ~static_cast<uintptr_t>(0xff));
 #endif
 }
 

@@ -43,8 +43,7 @@ Step raise_varargs(Evaluator& e, int count) {
   if (count == 0) return raise_again(e);
   PyObject* raised = e.peek(count);
   PyObject* cause = count == 2 ? e.peek(1) : nullptr;
-  if (cause != nullptr && PyExceptionClass_Check(cause))  // a second call, which must not stop after the first
-    if (Step step = e.ask(); step != Step::kNext) return step;
+  if (Step step = e.ask(); step != Step::kNext) return step;  // an exception may leave the frame; a cause is a second call
   PyObject* exception;
   PyObject* type;
   if (PyExceptionClass_Check(raised)) {

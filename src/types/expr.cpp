@@ -126,22 +126,23 @@ const Atom* as_atom(const Expr& e) {  // the atom that the whole expression is, 
 
 // ---- bounds ------------------------------------------------------------------------------------------------------
 
-std::optional<int64_t> lowest(const Expr& e);
+using Least = std::vector<int64_t>;
 
-std::optional<int64_t> lowest(const Atom& a) {
+std::optional<int64_t> lowest(const Expr& e, const Least& least);
+
+std::optional<int64_t> lowest(const Atom& a, const Least& least) {
   switch (a.kind) {
-    case Atom::Kind::kSymbol:
-      return 0;
+    case Atom::Kind::kSymbol: return a.symbol < least.size() ? std::max<int64_t>(least[a.symbol], 0) : 0;
     case Atom::Kind::kMod:
-      if (lowest(a.operands[1]).value_or(-1) > 0) return 0;
+      if (lowest(a.operands[1], least).value_or(-1) > 0) return 0;
       return std::nullopt;
     case Atom::Kind::kFloorDiv:
-      if (lowest(a.operands[0]).value_or(-1) >= 0 && lowest(a.operands[1]).value_or(-1) > 0) return 0;
+      if (lowest(a.operands[0], least).value_or(-1) >= 0 && lowest(a.operands[1], least).value_or(-1) > 0) return 0;
       return std::nullopt;
     case Atom::Kind::kMin: {
       std::optional<int64_t> low;
       for (const Expr& operand : a.operands) {
-        const auto one = lowest(operand);
+        const auto one = lowest(operand, least);
         if (!one) return std::nullopt;
         low = low ? std::min(*low, *one) : *one;
       }
@@ -150,21 +151,21 @@ std::optional<int64_t> lowest(const Atom& a) {
     case Atom::Kind::kMax: {
       std::optional<int64_t> low;
       for (const Expr& operand : a.operands)
-        if (const auto one = lowest(operand)) low = low ? std::max(*low, *one) : *one;
+        if (const auto one = lowest(operand, least)) low = low ? std::max(*low, *one) : *one;
       return low;
     }
   }
   return std::nullopt;
 }
 
-std::optional<int64_t> lowest(const Expr& e) {
+std::optional<int64_t> lowest(const Expr& e, const Least& least) {
   if (e.is_constant()) return e.value_or(0);
   int64_t low = e.node()->constant;
   for (const Term& term : e.node()->terms) {
     if (term.factor < 0) return std::nullopt;
     int64_t product = term.factor;
     for (const AtomPtr& a : term.atoms) {
-      const auto one = lowest(*a);
+      const auto one = lowest(*a, least);
       if (!one || *one < 0 || __builtin_mul_overflow(product, *one, &product)) return std::nullopt;
     }
     if (__builtin_add_overflow(low, product, &low)) return std::nullopt;
@@ -255,7 +256,7 @@ Expr extreme(const Expr& a, const Expr& b) {
   std::sort(operands.begin(), operands.end(), [](const Expr& x, const Expr& y) { return order(x, y) < 0; });
   operands.erase(std::unique(operands.begin(), operands.end()), operands.end());
   const auto loses = [](const Expr& x, const Expr& y) {  // y is at least as extreme as x, whatever the symbols
-    return lowest(is_min ? x - y : y - x).value_or(-1) >= 0;
+    return lowest(is_min ? x - y : y - x, {}).value_or(-1) >= 0;
   };
   for (size_t i = 0; i < operands.size();) {
     bool lost = false;
@@ -310,7 +311,7 @@ std::optional<int64_t> Expr::constant() const {
   return std::nullopt;
 }
 
-std::optional<int64_t> Expr::lower_bound() const { return lowest(*this); }
+std::optional<int64_t> Expr::lower_bound(const std::vector<int64_t>& least) const { return lowest(*this, least); }
 
 bool operator==(const Expr& a, const Expr& b) {
   if (a.is_constant() && b.is_constant()) return a.value_ == b.value_;

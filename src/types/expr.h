@@ -38,8 +38,9 @@ class Expr {
   /// The number that this is when symbol i has the value symbols[i]. Throws base::Fault on a division by zero.
   int64_t evaluate(const std::vector<int64_t>& symbols) const;
   void collect_symbols(std::vector<uint32_t>& into) const;
-  /// A number that this is never below, when one is known: symbols are never negative.
-  std::optional<int64_t> lower_bound() const;
+  /// A number that this is never below, when one is known: symbols are never negative, and symbol i is at least
+  /// least[i] where that is given.
+  std::optional<int64_t> lower_bound(const std::vector<int64_t>& least = {}) const;
   size_t hash() const;
 
   /// The node behind a non-constant expression; for the printer, the parser and the engine itself.

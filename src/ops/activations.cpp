@@ -1,0 +1,86 @@
+// Activations and their derivatives: one output element for each input element, floats only.
+#include "ops/pointwise_internal.h"
+
+namespace magneto::ops {
+
+namespace {
+
+std::optional<std::vector<Operand>> halves(const TensorType& self, size_t dim) {
+  const auto size = self.sizes[dim].constant();
+  if (!size || *size % 2 != 0) return std::nullopt;
+  Operand half{self, false};
+  half.type.sizes[dim] = *size / 2;
+  return std::vector<Operand>{half, half};
+}
+
+// glu(x) = first half * sigmoid(second half): elementwise over two views of the same tensor.
+Results glu(const Call& call) {
+  const TensorType* self = tensor(call, 0);
+  if (!self || self->sizes.empty() || !accepts(kFloats, self->dtype)) return std::nullopt;
+  const auto dim = dimension(call, 1, self->sizes.size());
+  const auto parts = dim ? halves(*self, *dim) : std::nullopt;
+  return parts ? elementwise(call, *parts, self->dtype, self->dtype) : std::nullopt;
+}
+
+Results glu_backward(const Call& call) {
+  const TensorType *grad = tensor(call, 0), *self = tensor(call, 1);
+  if (!grad || !self || self->sizes.empty() || grad->dtype != self->dtype || !accepts(kFloats, self->dtype))
+    return std::nullopt;
+  const auto dim = dimension(call, 2, self->sizes.size());
+  const auto parts = dim ? halves(*self, *dim) : std::nullopt;
+  if (!parts || self->device.kind != Device::Kind::kCpu || parts->front().type.sizes != grad->sizes) return std::nullopt;
+  return just(fresh(self->dtype, self->device, self->sizes));
+}
+
+Results dropout_backward(const Call& call) {
+  const TensorType *grad = tensor(call, 0), *mask = tensor(call, 1);
+  if (!grad || !mask || !accepts(kFloats, grad->dtype) || mask->dtype != Dtype::kBool) return std::nullopt;
+  return elementwise(call, {{*grad, false}, {*mask, false}}, grad->dtype, grad->dtype);
+}
+
+#define ACTIVATION(op)                                  \
+  {.name = "aten::" op, .type = uniform<kFloats, 0>},   \
+  {.name = "aten::" op "_", .type = uniform_<kFloats, 0>, .writes = kFirst}
+
+constexpr Op kOps[] = {
+    ACTIVATION("celu"),
+    ACTIVATION("elu"),
+    ACTIVATION("hardsigmoid"),
+    ACTIVATION("hardswish"),
+    ACTIVATION("hardtanh"),
+    ACTIVATION("leaky_relu"),
+    ACTIVATION("mish"),
+    ACTIVATION("relu6"),
+    ACTIVATION("selu"),
+    ACTIVATION("silu"),
+    ACTIVATION("threshold"),
+    {.name = "aten::gelu", .type = uniform<kFloats, 0>},
+    {.name = "aten::gelu_", .type = uniform_<kFloats, 0>, .writes = kFirst},
+    {.name = "aten::hardshrink", .type = uniform<kFloats, 0>},
+    {.name = "aten::softplus", .type = uniform<kFloats, 0>},
+    {.name = "aten::softshrink", .type = uniform<kFloats, 0>},
+    {.name = "aten::_prelu_kernel", .type = uniform<kFloats, 0, 1>},
+    {.name = "aten::glu", .type = glu},
+
+    {.name = "aten::elu_backward", .type = uniform<kFloats, 0, 5>},
+    {.name = "aten::gelu_backward", .type = uniform<kFloats, 0, 1>},
+    {.name = "aten::glu_backward", .type = glu_backward},
+    {.name = "aten::hardsigmoid_backward", .type = uniform<kFloats, 0, 1>},
+    {.name = "aten::hardswish_backward", .type = uniform<kFloats, 0, 1>},
+    {.name = "aten::hardtanh_backward", .type = uniform<kFloats, 0, 1>},
+    {.name = "aten::leaky_relu_backward", .type = uniform<kFloats, 1, 0>},
+    {.name = "aten::mish_backward", .type = uniform<kFloats, 0, 1>},
+    {.name = "aten::native_dropout_backward", .type = dropout_backward},
+    {.name = "aten::sigmoid_backward", .type = uniform<kFloats, 0, 1>},
+    {.name = "aten::silu_backward", .type = uniform<kFloats, 0, 1>},
+    {.name = "aten::softplus_backward", .type = uniform<kFloats, 0, 1>},
+    {.name = "aten::tanh_backward", .type = uniform<kFloats, 0, 1>},
+    {.name = "aten::threshold_backward", .type = uniform<kFloats, 1, 0>},
+};
+#undef ACTIVATION
+
+}  // namespace
+
+std::span<const Op> activation_ops() { return kOps; }
+
+}  // namespace magneto::ops

@@ -1,0 +1,65 @@
+// Scaled dot product attention, as the CPU's fused kernel lays its results out. Tensors are [batch, heads, length, size].
+#include "ops/rules_internal.h"
+
+namespace magneto::ops {
+
+namespace {
+
+bool is_attention(const Call& call, const TensorType* query, const TensorType* key, const TensorType* value) {
+  if (!query || !key || !value) return false;
+  for (const TensorType* one : {query, key, value})
+    if (one->sizes.size() != 4 || one->dtype != query->dtype || one->device != Device{} ||
+        is_empty(call, one->sizes) != false)
+      return false;
+  return accepts(kFloats, query->dtype) && query->sizes[0] == key->sizes[0] && key->sizes[0] == value->sizes[0] &&
+         query->sizes[1] == key->sizes[1] && key->sizes[1] == value->sizes[1] && key->sizes[2] == value->sizes[2] &&
+         query->sizes[3] == key->sizes[3] && key->sizes[3] == value->sizes[3];
+}
+
+// Heads next to each other: memory in the order batch, length, heads, size.
+Sizes heads_inside(const Sizes& sizes) {
+  const Sizes strides = types::contiguous_strides({sizes[0], sizes[2], sizes[1], sizes[3]});
+  return {strides[0], strides[2], strides[1], strides[3]};
+}
+
+bool no_dropout(const Call& call, size_t i) { return real(call, i) == 0.0; }
+
+Results forward(const Call& call) {
+  const TensorType *query = tensor(call, 0), *key = tensor(call, 1), *value = tensor(call, 2);
+  if (!is_attention(call, query, key, value) || !no_dropout(call, 3)) return std::nullopt;
+  if (!is_absent(call, 5)) {
+    const TensorType* mask = tensor(call, 5);
+    if (!mask || (mask->dtype != query->dtype && mask->dtype != Dtype::kBool)) return std::nullopt;
+    if (mask->sizes.size() != 4 && mask->sizes.size() != 2) return std::nullopt;
+  }
+  auto output = fresh_like(call, *query, query->dtype, MemoryFormat::kPreserve);
+  if (!output) return std::nullopt;
+  const Sizes& n = query->sizes;
+  const bool is_short = query->dtype == Dtype::kF16 || query->dtype == Dtype::kBF16;
+  const Sizes stats = types::contiguous_strides({n[0], n[2], n[1]});
+  return std::vector<Result>{std::move(*output),
+                             fresh(TensorType{is_short ? Dtype::kF32 : query->dtype, query->device, {n[0], n[1], n[2]},
+                                              {stats[0], stats[2], stats[1]}, 0})};
+}
+
+Results backward(const Call& call) {
+  const TensorType *grad = tensor(call, 0), *query = tensor(call, 1), *key = tensor(call, 2), *value = tensor(call, 3);
+  if (!grad || !is_attention(call, query, key, value) || !no_dropout(call, 6) || grad->sizes != query->sizes)
+    return std::nullopt;
+  std::vector<Result> results;
+  for (const TensorType* one : {query, key, value})
+    results.push_back(fresh(TensorType{one->dtype, one->device, one->sizes, heads_inside(one->sizes), 0}));
+  return results;
+}
+
+constexpr Op kOps[] = {
+    {.name = "aten::_scaled_dot_product_flash_attention_for_cpu", .type = forward},
+    {.name = "aten::_scaled_dot_product_flash_attention_for_cpu_backward", .type = backward},
+    {.name = "aten::_local_scalar_dense"},  // reads data and returns no tensor
+};
+
+}  // namespace
+
+std::span<const Op> attention_ops() { return kOps; }
+
+}  // namespace magneto::ops

@@ -1,0 +1,117 @@
+// Convolutions, on the CPU and with row-major operands only: elsewhere the library behind torch chooses the layout of
+// the result, and only torch knows which library that is.
+#include "ops/rules_internal.h"
+
+namespace magneto::ops {
+
+namespace {
+
+bool row_major_on_cpu(const Call& call, const TensorType& type) {
+  return type.device.kind == Device::Kind::kCpu && known(contiguous(call, type)) &&
+         suggested_format(call, type) == MemoryFormat::kContiguous && is_empty(call, type.sizes) == false;
+}
+
+struct Shape {
+  std::vector<int64_t> stride, padding, dilation, output_padding;
+  bool transposed = false;
+  int64_t groups = 1;
+};
+std::optional<std::vector<int64_t>> spatial(const Call& call, size_t i, size_t rank) {
+  auto list = numbers(call, i);
+  if (!list) return std::nullopt;
+  if (list->size() == 1) list->resize(rank, (*list)[0]);
+  return list->size() == rank ? list : std::nullopt;
+}
+// stride, padding, dilation, transposed, output padding, groups from argument `at` on
+std::optional<Shape> shape_at(const Call& call, size_t at, size_t rank) {
+  const auto stride = spatial(call, at, rank), padding = spatial(call, at + 1, rank),
+             dilation = spatial(call, at + 2, rank), output_padding = spatial(call, at + 4, rank);
+  const auto transposed = flag(call, at + 3);
+  const auto groups = number(call, at + 5);
+  if (!stride || !padding || !dilation || !output_padding || !transposed || !groups || *groups <= 0) return std::nullopt;
+  return Shape{*stride, *padding, *dilation, *output_padding, *transposed, *groups};
+}
+
+std::optional<Sizes> convolved(const TensorType& input, const TensorType& weight, const Shape& shape) {
+  const size_t rank = input.sizes.size() - 2;
+  const Expr groups = shape.groups;
+  const Expr channels = shape.transposed ? weight.sizes[0] : weight.sizes[1] * groups;
+  const Expr out_channels = shape.transposed ? weight.sizes[1] * groups : weight.sizes[0];
+  if (input.sizes[1] != channels || Expr::mod(weight.sizes[0], groups) != Expr(0)) return std::nullopt;
+  Sizes sizes = {input.sizes[0], out_channels};
+  for (size_t i = 0; i < rank; ++i) {
+    const auto n = input.sizes[i + 2].constant(), kernel = weight.sizes[i + 2].constant();
+    const int64_t stride = shape.stride[i], padding = shape.padding[i], dilation = shape.dilation[i];
+    if (!n || !kernel || stride <= 0 || dilation <= 0 || padding < 0) return std::nullopt;
+    int64_t size = 0;
+    if (shape.transposed) {
+      const int64_t more = shape.output_padding[i];
+      if (more < 0 || (more >= stride && more >= dilation)) return std::nullopt;
+      size = (*n - 1) * stride - 2 * padding + dilation * (*kernel - 1) + more + 1;
+    } else {
+      const int64_t room = *n + 2 * padding - dilation * (*kernel - 1) - 1;
+      if (room < 0) return std::nullopt;
+      size = room / stride + 1;
+    }
+    if (size <= 0) return std::nullopt;
+    sizes.push_back(size);
+  }
+  return sizes;
+}
+
+bool operands_fit(const Call& call, const TensorType* input, const TensorType* weight) {
+  return input && weight && input->sizes.size() >= 3 && input->sizes.size() <= 5 &&
+         weight->sizes.size() == input->sizes.size() && input->dtype == weight->dtype &&
+         accepts(kFloats, input->dtype) && row_major_on_cpu(call, *input) && row_major_on_cpu(call, *weight);
+}
+
+Results convolution(const Call& call) {
+  const TensorType *input = tensor(call, 0), *weight = tensor(call, 1);
+  if (!operands_fit(call, input, weight)) return std::nullopt;
+  const auto shape = shape_at(call, 3, input->sizes.size() - 2);
+  auto sizes = shape ? convolved(*input, *weight, *shape) : std::nullopt;
+  if (!sizes) return std::nullopt;
+  if (!is_absent(call, 2)) {
+    const TensorType* bias = tensor(call, 2);
+    if (!bias || bias->dtype != input->dtype || bias->sizes != Sizes{(*sizes)[1]}) return std::nullopt;
+  }
+  return just(fresh(input->dtype, input->device, std::move(*sizes)));
+}
+
+Results convolution_backward(const Call& call) {
+  const TensorType *grad = tensor(call, 0), *input = tensor(call, 1), *weight = tensor(call, 2);
+  const auto* wanted = call.args.size() == 11 ? std::get_if<std::vector<bool>>(&call.args[10]) : nullptr;
+  if (!grad || !wanted || wanted->size() != 3 || !operands_fit(call, input, weight)) return std::nullopt;
+  if (!row_major_on_cpu(call, *grad) || grad->dtype != input->dtype) return std::nullopt;
+  const auto shape = shape_at(call, 4, input->sizes.size() - 2);
+  const auto sizes = shape ? convolved(*input, *weight, *shape) : std::nullopt;
+  if (!sizes || *sizes != grad->sizes) return std::nullopt;
+  return std::vector<Result>{
+      (*wanted)[0] ? fresh(input->dtype, input->device, input->sizes) : undefined(),
+      (*wanted)[1] ? fresh(weight->dtype, weight->device, weight->sizes) : undefined(),
+      (*wanted)[2] ? fresh(grad->dtype, grad->device, {(*sizes)[1]}) : undefined(),
+  };
+}
+
+// Fourier transforms along dimensions of a row-major tensor.
+Results fft(const Call& call) {
+  const TensorType* self = tensor(call, 0);
+  const auto dims = numbers(call, 1);
+  if (!self || !dims || dims->size() != 1 || (self->dtype != Dtype::kC64 && self->dtype != Dtype::kC128))
+    return std::nullopt;
+  const auto dim = dimension((*dims)[0], self->sizes.size());
+  if (!dim || *dim + 1 != self->sizes.size() || !row_major_on_cpu(call, *self)) return std::nullopt;
+  return just(fresh(self->dtype, self->device, self->sizes));
+}
+
+constexpr Op kOps[] = {
+    {.name = "aten::_fft_c2c", .type = fft},
+    {.name = "aten::convolution", .type = convolution},
+    {.name = "aten::convolution_backward", .type = convolution_backward},
+};
+
+}  // namespace
+
+std::span<const Op> convolution_ops() { return kOps; }
+
+}  // namespace magneto::ops

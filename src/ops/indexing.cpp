@@ -1,0 +1,280 @@
+// Operators with positions from data: they fail when a position lies outside, which only the run can tell.
+#include "ops/pointwise_internal.h"
+
+namespace magneto::ops {
+
+namespace {
+
+bool is_index(const TensorType& type) { return type.dtype == Dtype::kI64 || type.dtype == Dtype::kI32; }
+
+Results embedding(const Call& call) {
+  const TensorType *weight = tensor(call, 0), *indices = tensor(call, 1);
+  if (!weight || !indices || weight->sizes.size() != 2 || !is_index(*indices) || !is_plain(weight->dtype))
+    return std::nullopt;
+  if (weight->device != indices->device) return std::nullopt;
+  Sizes sizes = indices->sizes;
+  sizes.push_back(weight->sizes[1]);
+  return just(fresh(weight->dtype, weight->device, std::move(sizes)));
+}
+
+Results embedding_backward(const Call& call) {
+  const TensorType *grad = tensor(call, 0), *indices = tensor(call, 1);
+  const auto rows = integer(call, 2);
+  if (!grad || !indices || !rows || grad->sizes.empty() || !is_index(*indices) || !accepts(kFloats, grad->dtype))
+    return std::nullopt;
+  Sizes expected = indices->sizes;
+  expected.push_back(grad->sizes.back());
+  if (grad->sizes != expected || grad->device != indices->device) return std::nullopt;
+  return just(fresh(grad->dtype, grad->device, {*rows, grad->sizes.back()}));
+}
+
+Results index_select(const Call& call) {
+  const TensorType *self = tensor(call, 0), *index = tensor(call, 2);
+  if (!self || !index || !is_plain(self->dtype) || !is_index(*index) || index->sizes.size() > 1) return std::nullopt;
+  const auto dim = dimension(call, 1, self->sizes.size());
+  if (!dim || self->sizes.empty() || self->device != index->device) return std::nullopt;
+  Sizes sizes = self->sizes;
+  sizes[*dim] = index->sizes.empty() ? Expr(1) : index->sizes[0];
+  return just(fresh(self->dtype, self->device, std::move(sizes)));
+}
+
+// Index and self have one rank, and the index reaches outside in no dimension but `dim`.
+bool index_fits(const Call& call, const TensorType& index, const TensorType& self, std::optional<size_t> except) {
+  if (index.dtype != Dtype::kI64 || index.device != self.device) return false;
+  if (index.sizes.size() != self.sizes.size()) return false;
+  for (size_t i = 0; i < index.sizes.size(); ++i)
+    if (i != except && less(call, self.sizes[i], index.sizes[i]) != false) return false;
+  return true;
+}
+
+Results gather(const Call& call) {
+  const TensorType *self = tensor(call, 0), *index = tensor(call, 2);
+  if (!self || !index || !is_plain(self->dtype)) return std::nullopt;
+  const auto dim = dimension(call, 1, self->sizes.size());
+  if (!dim || !index_fits(call, *index, *self, dim)) return std::nullopt;
+  return just(fresh(self->dtype, self->device, index->sizes));
+}
+
+bool scatters(const Call& call, bool has_source) {
+  const TensorType *self = tensor(call, 0), *index = tensor(call, 2);
+  if (!self || !index || !is_plain(self->dtype)) return false;
+  const auto dim = dimension(call, 1, self->sizes.size());
+  if (!dim || !index_fits(call, *index, *self, dim)) return false;
+  if (!has_source) {
+    const auto value = operand(call, 3);
+    return value && value->wrapped && (types::is_complex(self->dtype) || !types::is_complex(value->type.dtype));
+  }
+  const TensorType* source = tensor(call, 3);
+  return source && source->dtype == self->dtype && index_fits(call, *index, *source, std::nullopt);
+}
+template <bool has_source>
+Results scatter(const Call& call) {
+  if (!scatters(call, has_source)) return std::nullopt;
+  const TensorType& self = *tensor(call, 0);
+  return just(fresh(self.dtype, self.device, self.sizes));
+}
+template <bool has_source>
+Results scatter_(const Call& call) {
+  if (!scatters(call, has_source)) return std::nullopt;
+  return in_place(call, {}, tensor(call, 0)->dtype);
+}
+Results scatter_reduce(const Call& call) {
+  const std::string* how = text(call, 4);
+  if (!how || !accepts(kReals, tensor(call, 0) ? tensor(call, 0)->dtype : Dtype::kC64)) return std::nullopt;
+  return scatter<true>(call);
+}
+
+// index_add, index_copy: self, dim, index, source
+bool adds_at(const Call& call) {
+  const TensorType *self = tensor(call, 0), *index = tensor(call, 2), *source = tensor(call, 3);
+  if (!self || !index || !source || !is_plain(self->dtype) || !is_index(*index) || index->sizes.size() != 1) return false;
+  const auto dim = dimension(call, 1, self->sizes.size());
+  if (!dim || self->sizes.empty() || self->sizes.size() != source->sizes.size() || self->dtype != source->dtype)
+    return false;
+  if (self->device != source->device || self->device != index->device) return false;
+  for (size_t i = 0; i < self->sizes.size(); ++i)
+    if (!known(equal(call, source->sizes[i], i == *dim ? index->sizes[0] : self->sizes[i]))) return false;
+  return true;
+}
+bool alpha_is_plain(const Call& call) {
+  const TensorType& self = *tensor(call, 0);
+  return number(call, 4) || (accepts(kInexact, self.dtype) && real(call, 4));
+}
+Results index_add(const Call& call) {
+  if (!adds_at(call) || !alpha_is_plain(call)) return std::nullopt;
+  const TensorType& self = *tensor(call, 0);
+  return just(fresh(self.dtype, self.device, self.sizes));
+}
+Results index_add_(const Call& call) {
+  if (!adds_at(call) || !alpha_is_plain(call)) return std::nullopt;
+  return in_place(call, {}, tensor(call, 0)->dtype);
+}
+Results index_copy(const Call& call) {
+  if (!adds_at(call) || tensor(call, 2)->dtype != Dtype::kI64) return std::nullopt;
+  const TensorType& self = *tensor(call, 0);
+  return just(fresh(self.dtype, self.device, self.sizes));
+}
+
+// ---- x[i, :, j] ----------------------------------------------------------------------------------------------------
+
+// Indices and the tensor they select from, brought into the form that torch's kernel iterates over: dimensions before
+// the indices, those of the broadcast indices, dimensions behind. Indexed dimensions have stride 0: the kernel adds the
+// positions itself.
+struct Selection {
+  TensorType source;
+  std::vector<Operand> indices;
+};
+std::optional<Selection> select(const Call& call) {
+  const TensorType* self = tensor(call, 0);
+  const auto* list = call.args.size() > 1 ? std::get_if<std::vector<graph::ValueId>>(&call.args[1]) : nullptr;
+  if (!self || !list || list->empty() || list->size() > self->sizes.size()) return std::nullopt;
+  std::vector<const TensorType*> given(self->sizes.size(), nullptr);
+  Sizes shape;
+  bool any = false;
+  for (size_t i = 0; i < list->size(); ++i) {
+    if (!(*list)[i].valid()) continue;
+    const TensorType& index = call.type((*list)[i]);
+    if (!is_index(index) || index.device != self->device) return std::nullopt;  // masks: their count is data
+    auto wide = broadcast(call, shape, index.sizes);
+    if (!wide) return std::nullopt;
+    shape = std::move(*wide);
+    given[i] = &index;
+    any = true;
+  }
+  if (!any) return std::nullopt;
+  // Indexed dimensions apart from one another go to the front.
+  std::vector<size_t> order;
+  size_t first = given.size(), last = 0;
+  for (size_t i = 0; i < given.size(); ++i)
+    if (given[i]) {
+      first = std::min(first, i);
+      last = i;
+    }
+  bool adjacent = true;
+  for (size_t i = first; i <= last; ++i) adjacent = adjacent && given[i];
+  for (size_t i = 0; i < given.size(); ++i)
+    if (adjacent || given[i]) order.push_back(i);
+  for (size_t i = 0; i < given.size() && !adjacent; ++i)
+    if (!given[i]) order.push_back(i);
+  Selection made;
+  made.source = TensorType{self->dtype, self->device, {}, {}, 0};
+  size_t before = 0, behind = 0;
+  bool placed = false;
+  for (const size_t d : order) {
+    if (given[d]) {
+      if (!placed)
+        for (const Expr& size : shape) {
+          made.source.sizes.push_back(size);
+          made.source.strides.push_back(0);
+        }
+      placed = true;
+      const Truth empty = equal(call, self->sizes[d], 0);
+      if (empty != false) return std::nullopt;
+      continue;
+    }
+    made.source.sizes.push_back(self->sizes[d]);
+    made.source.strides.push_back(self->strides[d]);
+    ++(placed ? behind : before);
+  }
+  for (const size_t d : order) {
+    if (!given[d]) continue;
+    // as the kernel sees it: expanded to `shape`, with 1 for the dimensions around
+    Operand index{*given[d], false};
+    index.type.sizes.clear();
+    index.type.strides.clear();
+    const size_t shift = shape.size() - given[d]->sizes.size();
+    const auto surround = [&](size_t count) {
+      index.type.sizes.insert(index.type.sizes.end(), count, Expr(1));
+      index.type.strides.insert(index.type.strides.end(), count, Expr(0));  // never compared
+    };
+    surround(before);
+    for (size_t i = 0; i < shape.size(); ++i) {
+      index.type.sizes.push_back(shape[i]);
+      const bool own = i >= shift && given[d]->sizes[i - shift] == shape[i];
+      index.type.strides.push_back(own ? given[d]->strides[i - shift] : Expr(0));
+    }
+    surround(behind);
+    made.indices.push_back(std::move(index));
+  }
+  return made;
+}
+
+Results index(const Call& call) {
+  const auto selection = select(call);
+  if (!selection || !is_plain(selection->source.dtype)) return std::nullopt;
+  std::vector<Operand> all = {{selection->source, false}};
+  all.insert(all.end(), selection->indices.begin(), selection->indices.end());
+  return elementwise(call, all, std::nullopt, selection->source.dtype);
+}
+
+bool puts(const Call& call) {
+  const auto selection = select(call);
+  const TensorType* values = tensor(call, 2);
+  if (!selection || !values || values->dtype != selection->source.dtype || values->device != selection->source.device)
+    return false;
+  const auto shape = broadcast(call, selection->source.sizes, values->sizes);
+  return shape && *shape == selection->source.sizes;
+}
+Results index_put(const Call& call) {
+  if (!puts(call)) return std::nullopt;
+  auto result = fresh_like(call, *tensor(call, 0), tensor(call, 0)->dtype, MemoryFormat::kPreserve);
+  return result ? just(std::move(*result)) : std::nullopt;
+}
+Results index_put_(const Call& call) {
+  return puts(call) ? in_place(call, {}, tensor(call, 0)->dtype) : std::nullopt;
+}
+
+// ---- masks ---------------------------------------------------------------------------------------------------------
+
+bool fills(const Call& call) {
+  const TensorType *self = tensor(call, 0), *mask = tensor(call, 1);
+  const auto value = operand(call, 2);
+  if (!self || !mask || !value || mask->dtype != Dtype::kBool || mask->device != self->device) return false;
+  if (!value->type.sizes.empty() || !is_plain(self->dtype)) return false;
+  return value->wrapped ? can_cast(value->type.dtype, self->dtype) || types::is_integral(value->type.dtype)
+                        : value->type.dtype == self->dtype;
+}
+Results masked_fill(const Call& call) {
+  if (!fills(call)) return std::nullopt;
+  const TensorType &self = *tensor(call, 0), &mask = *tensor(call, 1);
+  auto sizes = broadcast(call, self.sizes, mask.sizes);
+  if (!sizes) return std::nullopt;
+  return just(fresh(self.dtype, self.device, std::move(*sizes)));
+}
+Results masked_fill_(const Call& call) {
+  return fills(call) ? in_place(call, tensor(call, 1)->sizes, tensor(call, 0)->dtype) : std::nullopt;
+}
+
+constexpr Op kOps[] = {
+    {.name = "aten::_unsafe_index.Tensor", .type = index, .may_raise_on_data = true},
+    {.name = "aten::_unsafe_index_put", .type = index_put, .may_raise_on_data = true},
+    {.name = "aten::embedding", .type = embedding, .may_raise_on_data = true},
+    {.name = "aten::embedding_dense_backward", .type = embedding_backward, .may_raise_on_data = true},
+    {.name = "aten::gather", .type = gather, .may_raise_on_data = true},
+    {.name = "aten::index.Tensor", .type = index, .may_raise_on_data = true},
+    {.name = "aten::index_add", .type = index_add, .may_raise_on_data = true},
+    {.name = "aten::index_add_", .type = index_add_, .writes = kFirst, .may_raise_on_data = true},
+    {.name = "aten::index_copy", .type = index_copy, .may_raise_on_data = true},
+    {.name = "aten::index_put", .type = index_put, .may_raise_on_data = true},
+    {.name = "aten::index_put_", .type = index_put_, .writes = kFirst, .may_raise_on_data = true},
+    {.name = "aten::index_select", .type = index_select, .may_raise_on_data = true},
+    {.name = "aten::masked_fill.Scalar", .type = masked_fill},
+    {.name = "aten::masked_fill.Tensor", .type = masked_fill},
+    {.name = "aten::masked_fill_.Scalar", .type = masked_fill_, .writes = kFirst},
+    {.name = "aten::masked_fill_.Tensor", .type = masked_fill_, .writes = kFirst},
+    {.name = "aten::nonzero"},  // its size is data
+    {.name = "aten::_unique2"},
+    {.name = "aten::scatter.src", .type = scatter<true>, .may_raise_on_data = true},
+    {.name = "aten::scatter.value", .type = scatter<false>, .may_raise_on_data = true},
+    {.name = "aten::scatter_.src", .type = scatter_<true>, .writes = kFirst, .may_raise_on_data = true},
+    {.name = "aten::scatter_.value", .type = scatter_<false>, .writes = kFirst, .may_raise_on_data = true},
+    {.name = "aten::scatter_add", .type = scatter<true>, .may_raise_on_data = true},
+    {.name = "aten::scatter_add_", .type = scatter_<true>, .writes = kFirst, .may_raise_on_data = true},
+    {.name = "aten::scatter_reduce.two", .type = scatter_reduce, .may_raise_on_data = true},
+};
+
+}  // namespace
+
+std::span<const Op> indexing_ops() { return kOps; }
+
+}  // namespace magneto::ops

@@ -1,0 +1,166 @@
+// Pooling and upsampling of images. Results are channels last when the input suggests it.
+#include "ops/rules_internal.h"
+
+namespace magneto::ops {
+
+namespace {
+
+struct Pair {
+  int64_t h = 0, w = 0;
+};
+// Two numbers, or one for both; `otherwise` for an empty list.
+std::optional<Pair> pair_at(const Call& call, size_t i, std::optional<Pair> otherwise = std::nullopt) {
+  const auto list = numbers(call, i);
+  if (!list) return std::nullopt;
+  if (list->empty()) return otherwise;
+  if (list->size() == 1) return Pair{(*list)[0], (*list)[0]};
+  return list->size() == 2 ? std::optional(Pair{(*list)[0], (*list)[1]}) : std::nullopt;
+}
+
+// One dimension of the result. The last window starts inside the image or the padding to its left.
+std::optional<int64_t> windows(const Expr& size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation,
+                               bool ceil_mode) {
+  const auto n = size.constant();
+  if (!n || kernel <= 0 || stride <= 0 || dilation <= 0 || padding < 0 || padding > kernel / 2) return std::nullopt;
+  const int64_t room = *n + 2 * padding - dilation * (kernel - 1) - 1;
+  const int64_t rounded = room + (ceil_mode ? stride - 1 : 0);
+  int64_t count = (rounded >= 0 ? rounded / stride : -1) + 1;
+  if (ceil_mode && (count - 1) * stride >= *n + padding) --count;
+  return count > 0 ? std::optional(count) : std::nullopt;
+}
+
+struct Window {
+  Pair kernel, stride, padding, dilation;
+  bool ceil_mode = false;
+};
+std::optional<Sizes> pooled(const Call& call, const TensorType& self, const Window& window) {
+  const size_t rank = self.sizes.size();
+  if ((rank != 3 && rank != 4) || is_empty(call, self.sizes) != false) return std::nullopt;
+  const auto h = windows(self.sizes[rank - 2], window.kernel.h, window.stride.h, window.padding.h, window.dilation.h,
+                         window.ceil_mode);
+  const auto w = windows(self.sizes[rank - 1], window.kernel.w, window.stride.w, window.padding.w, window.dilation.w,
+                         window.ceil_mode);
+  if (!h || !w) return std::nullopt;
+  Sizes sizes = self.sizes;
+  sizes[rank - 2] = *h;
+  sizes[rank - 1] = *w;
+  return sizes;
+}
+
+// kernel, stride, padding, dilation, ceil mode from argument `at` on
+std::optional<Window> max_window(const Call& call, size_t at) {
+  const auto kernel = pair_at(call, at);
+  const auto stride = pair_at(call, at + 1, kernel), padding = pair_at(call, at + 2), dilation = pair_at(call, at + 3);
+  const auto ceil_mode = flag(call, at + 4);
+  if (!kernel || !stride || !padding || !dilation || !ceil_mode) return std::nullopt;
+  return Window{*kernel, *stride, *padding, *dilation, *ceil_mode};
+}
+std::optional<Window> average_window(const Call& call, size_t at) {
+  const auto kernel = pair_at(call, at);
+  const auto stride = pair_at(call, at + 1, kernel), padding = pair_at(call, at + 2);
+  const auto ceil_mode = flag(call, at + 3);
+  if (!kernel || !stride || !padding || !ceil_mode) return std::nullopt;
+  return Window{*kernel, *stride, *padding, {1, 1}, *ceil_mode};
+}
+
+Results max_pool(const Call& call) {
+  const TensorType* self = tensor(call, 0);
+  const auto window = max_window(call, 1);
+  if (!self || !window || !accepts(kFloats, self->dtype)) return std::nullopt;
+  const auto sizes = pooled(call, *self, *window);
+  auto values = sizes ? fresh_in_suggested(call, self->dtype, *sizes, *self) : std::nullopt;
+  if (!values) return std::nullopt;
+  Result positions = *values;
+  positions.type.dtype = Dtype::kI64;
+  return std::vector<Result>{std::move(*values), std::move(positions)};
+}
+
+Results average_pool(const Call& call) {
+  const TensorType* self = tensor(call, 0);
+  const auto window = average_window(call, 1);
+  if (!self || !window || !accepts(kFloats, self->dtype)) return std::nullopt;
+  const auto sizes = pooled(call, *self, *window);
+  auto result = sizes ? fresh_in_suggested(call, self->dtype, *sizes, *self) : std::nullopt;
+  return result ? just(std::move(*result)) : std::nullopt;
+}
+
+// The gradient of the input, in the layout that the input suggests.
+Results pool_backward(const Call& call, std::optional<Window> window) {
+  const TensorType *grad = tensor(call, 0), *self = tensor(call, 1);
+  if (!grad || !self || !window || grad->dtype != self->dtype || !accepts(kFloats, self->dtype)) return std::nullopt;
+  if (pooled(call, *self, *window) != grad->sizes) return std::nullopt;
+  auto result = fresh_in_suggested(call, self->dtype, self->sizes, *self);
+  return result ? just(std::move(*result)) : std::nullopt;
+}
+Results max_pool_backward(const Call& call) {
+  const TensorType *grad = tensor(call, 0), *positions = tensor(call, 7);
+  if (!grad || !positions || positions->dtype != Dtype::kI64 || positions->sizes != grad->sizes) return std::nullopt;
+  return pool_backward(call, max_window(call, 2));
+}
+Results average_pool_backward(const Call& call) { return pool_backward(call, average_window(call, 2)); }
+
+bool on_cpu(const TensorType* type) { return type && type->device.kind == Device::Kind::kCpu; }
+
+Results adaptive(const Call& call) {
+  const TensorType* self = tensor(call, 0);
+  const auto size = pair_at(call, 1);
+  if (!on_cpu(self) || !size || size->h <= 0 || size->w <= 0 || !accepts(kFloats, self->dtype)) return std::nullopt;
+  const size_t rank = self->sizes.size();
+  if ((rank != 3 && rank != 4) || is_empty(call, self->sizes) != false) return std::nullopt;
+  Sizes sizes = self->sizes;
+  sizes[rank - 2] = size->h;
+  sizes[rank - 1] = size->w;
+  auto result = fresh_in_suggested(call, self->dtype, std::move(sizes), *self);
+  return result ? just(std::move(*result)) : std::nullopt;
+}
+
+Results adaptive_backward(const Call& call) {
+  const TensorType *grad = tensor(call, 0), *self = tensor(call, 1);
+  if (!on_cpu(self) || !grad || grad->dtype != self->dtype || !accepts(kFloats, self->dtype)) return std::nullopt;
+  if (self->sizes.size() != 4 || grad->sizes.size() != 4 || is_empty(call, grad->sizes) != false) return std::nullopt;
+  if (grad->sizes[0] != self->sizes[0] || grad->sizes[1] != self->sizes[1]) return std::nullopt;
+  auto result = fresh_in_suggested(call, self->dtype, self->sizes, *self);
+  return result ? just(std::move(*result)) : std::nullopt;
+}
+
+Results upsample(const Call& call) {
+  const TensorType* self = tensor(call, 0);
+  const Sizes* size = integers(call, 1);
+  if (!self || !size || size->size() != 2 || self->sizes.size() != 4 || !accepts(kFloats, self->dtype))
+    return std::nullopt;
+  if (is_empty(call, self->sizes) != false) return std::nullopt;
+  for (const Expr& one : *size)
+    if (!known(less(call, 0, one))) return std::nullopt;
+  auto result = fresh_in_suggested(call, self->dtype, {self->sizes[0], self->sizes[1], (*size)[0], (*size)[1]}, *self);
+  return result ? just(std::move(*result)) : std::nullopt;
+}
+Results upsample_backward(const Call& call) {
+  const TensorType* grad = tensor(call, 0);
+  const Sizes *size = integers(call, 1), *input = integers(call, 2);
+  if (!grad || !size || !input || size->size() != 2 || input->size() != 4 || !accepts(kFloats, grad->dtype))
+    return std::nullopt;
+  if (grad->sizes != Sizes{(*input)[0], (*input)[1], (*size)[0], (*size)[1]}) return std::nullopt;
+  if (is_empty(call, *input) != false || is_empty(call, grad->sizes) != false) return std::nullopt;
+  auto result = fresh_in_suggested(call, grad->dtype, *input, *grad);
+  return result ? just(std::move(*result)) : std::nullopt;
+}
+
+constexpr Op kOps[] = {
+    {.name = "aten::_adaptive_avg_pool2d", .type = adaptive},
+    {.name = "aten::_adaptive_avg_pool2d_backward", .type = adaptive_backward},
+    {.name = "aten::avg_pool2d", .type = average_pool},
+    {.name = "aten::avg_pool2d_backward", .type = average_pool_backward},
+    {.name = "aten::max_pool2d_with_indices", .type = max_pool},
+    {.name = "aten::max_pool2d_with_indices_backward", .type = max_pool_backward, .may_raise_on_data = true},
+    {.name = "aten::upsample_bicubic2d", .type = upsample},
+    {.name = "aten::upsample_bilinear2d", .type = upsample},
+    {.name = "aten::upsample_bilinear2d_backward", .type = upsample_backward},
+    {.name = "aten::upsample_nearest2d", .type = upsample},
+    {.name = "aten::upsample_nearest2d_backward", .type = upsample_backward},
+};
+
+}  // namespace
+
+std::span<const Op> pooling_ops() { return kOps; }
+
+}  // namespace magneto::ops

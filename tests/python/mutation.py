@@ -37,29 +37,30 @@ ENTRIES = 5  # changes between two resets: the cache holds eight entries, and be
 
 
 def others(value):
-    """Other values in place of one: what a user might store there instead."""
+    """Makers of other values in place of one: what a user might store there instead."""
     if isinstance(value, bool):
-        return [not value, None]
+        return [lambda: not value, lambda: None]
     if isinstance(value, int):
-        return [value + 1, 0, float(value)]
+        return [lambda: value + 1, lambda: 0, lambda: float(value)]
     if isinstance(value, float):
-        return [value * 1.5 + 0.1, -value, None]
+        return [lambda: value * 1.5 + 0.1, lambda: -value, lambda: None]
     if isinstance(value, str):
-        return [value + "x", ""]
+        return [lambda: value + "x", lambda: ""]
     if value is None:
-        return [True, 1]
+        return [lambda: True, lambda: 1]
     if isinstance(value, tuple) and value and all(isinstance(item, int) for item in value):
-        return [tuple(item + 1 for item in value), tuple(float(item) for item in value)]
+        return [lambda: tuple(item + 1 for item in value), lambda: tuple(float(item) for item in value)]
     if isinstance(value, nn.Parameter):
-        return [nn.Parameter(value.detach() * 2), nn.Parameter(value.detach().double()), None]
+        return [lambda: nn.Parameter(value.detach() * 2), lambda: nn.Parameter(value.detach().double()), lambda: None]
     if isinstance(value, torch.Tensor):
-        return [value * 2 if value.dtype.is_floating_point else value + 0, value.clone()[..., None]]
+        return [lambda: value * 2 if value.dtype.is_floating_point else value + 0, lambda: value.clone()[..., None]]
     if isinstance(value, nn.Module):
-        return [nn.Tanh() if isinstance(value, (nn.Identity, nn.Dropout)) else nn.Identity(), copy.deepcopy(value)]
+        small = isinstance(value, (nn.Identity, nn.Dropout))
+        return [lambda: nn.Tanh() if small else nn.Identity(), lambda: copy.deepcopy(value)]
     if isinstance(value, types.FunctionType):
-        return [lambda *args, **kwargs: None]
+        return [lambda: lambda *args, **kwargs: None]
     if isinstance(value, dict) and not value:
-        return [{"zz": lambda *args, **kwargs: None}]
+        return [lambda: {"zz": lambda *args, **kwargs: None}]
     return []
 
 
@@ -76,7 +77,7 @@ def stored(where, holders, key, index):
     def apply():
         old = [holder[key] for holder in holders]
         for holder, value in zip(holders, old):
-            holder[key] = others(value)[index]
+            holder[key] = others(value)[index]()
         return lambda: [holder.__setitem__(key, value) for holder, value in zip(holders, old)]
 
     return Change(f"{where}[{key!r}] := other {index}", apply)
@@ -200,7 +201,7 @@ def functions_of(models):
         for name, value in list(cls.__dict__.items()):
             if isinstance(value, types.FunctionType):
                 yield f"{cls.__qualname__}.{name}", value
-    for name in ("dropout", "linear", "layer_norm", "gelu", "softmax", "batch_norm", "relu"):
+    for name in ("dropout", "layer_norm", "softmax", "batch_norm", "relu", "adaptive_avg_pool2d"):
         yield f"functional.{name}", getattr(nn.functional, name)
 
 
@@ -212,7 +213,7 @@ def of_classes(models):
                 continue
             for index in range(len(others(value))):
                 def apply(cls=cls, name=name, value=value, index=index):
-                    setattr(cls, name, others(value)[index])
+                    setattr(cls, name, others(value)[index]())
                     return lambda: setattr(cls, name, value)
 
                 yield Change(f"class {cls.__qualname__}.{name} := other {index}", apply)
@@ -221,14 +222,11 @@ def of_classes(models):
 def of_functions(models):
     """Defaults, keyword defaults and closure cells."""
     for name, function in functions_of(models):
-        defaults = function.__defaults__ or ()
-        if not isinstance(function, types.FunctionType):
-            continue
-        for position, value in enumerate(defaults):
+        for position, value in enumerate(function.__defaults__ or ()):
             for index in range(len(others(value))):
                 def apply(function=function, position=position, value=value, index=index):
                     old = function.__defaults__
-                    function.__defaults__ = (*old[:position], others(value)[index], *old[position + 1:])
+                    function.__defaults__ = (*old[:position], others(value)[index](), *old[position + 1:])
                     return lambda: setattr(function, "__defaults__", old)
 
                 yield Change(f"{name}.__defaults__[{position}] := other {index}", apply)
@@ -241,7 +239,7 @@ def of_functions(models):
             for index in range(len(others(cell.cell_contents))):
                 def apply(cell=cell, index=index):
                     old = cell.cell_contents
-                    cell.cell_contents = others(old)[index]
+                    cell.cell_contents = others(old)[index]()
                     return lambda: setattr(cell, "cell_contents", old)
 
                 yield Change(f"{name}.<{free}> := other {index}", apply)

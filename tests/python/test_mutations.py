@@ -13,4 +13,4 @@ def test_no_change_goes_unnoticed_in(name):
     counts, unsound = fuzz(name, CHANGES, SEED)
     assert not unsound, "\n".join(unsound[:10])
     assert counts["changes"] == CHANGES
-    assert counts["eager raises"] + counts["eager differs"] >= 5, "the sample changes too little to prove anything"
+    assert counts["eager raises"] + counts["eager differs"] >= 3, "the sample changes too little to prove anything"

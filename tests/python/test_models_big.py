@@ -1,0 +1,98 @@
+"""BERT-base, GPT-2, a Llama of eight layers and ResNet-50 in their real sizes: one graph each, trained like eager."""
+
+import zlib
+
+import pytest
+import torch
+
+import magneto
+from zoo import flatten, ids, image
+
+pytestmark = pytest.mark.slow
+
+
+def bert():
+    from transformers import BertConfig, BertModel
+
+    return BertModel(BertConfig()), lambda seed: {"input_ids": ids(length=64, vocabulary=30000, seed=seed)}
+
+
+def gpt2():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return GPT2LMHeadModel(GPT2Config()), lambda seed: {"input_ids": ids(length=64, vocabulary=50000, seed=seed)}
+
+
+def llama():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(vocab_size=8000, hidden_size=1024, intermediate_size=2816, num_hidden_layers=8,
+                         num_attention_heads=16, num_key_value_heads=8, max_position_embeddings=256)
+    return LlamaForCausalLM(config), lambda seed: {"input_ids": ids(length=64, vocabulary=8000, seed=seed)}
+
+
+def resnet50():
+    import torchvision
+
+    return torchvision.models.resnet50(), lambda seed: {"x": image(side=96, seed=seed)}
+
+
+MODELS = {"BERT-base": bert, "GPT-2": gpt2, "Llama of eight layers": llama, "ResNet-50": resnet50}
+
+
+@pytest.fixture(autouse=True)
+def all_cores():
+    torch.set_num_threads(2)
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def built(request):
+    torch.manual_seed(0)
+    return MODELS[request.param]()
+
+
+def test_inference_equals_eager(built):
+    model, make = built
+    model.eval()
+    compiled = magneto.compile(model)
+    with torch.no_grad():
+        for seed in (0, 5):
+            for a, b in zip(flatten(model(**make(seed))), flatten(compiled(**make(seed))), strict=True):
+                assert a.stride() == b.stride() and torch.equal(a, b)
+
+
+@pytest.mark.needs_capture
+def test_inference_is_one_graph(built):
+    model, make = built
+    model.eval()
+    with torch.no_grad():
+        found = magneto.explain(model)(**make(0))
+    assert (found.graph_count, found.break_count) == (1, 0), str(found)
+
+
+def test_three_training_steps_equal_eager(built):
+    model, make = built
+    model.train()
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def train(callee):
+        model.load_state_dict(start)
+        torch.manual_seed(1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        losses = []
+        for step in range(3):
+            optimizer.zero_grad()
+            answer = flatten(callee(**make(step)))[0]
+            loss = answer.float().pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses, {name: crc(value) for name, value in model.state_dict().items()}
+
+    eager, compiled = train(model), train(magneto.compile(model))
+    assert eager[0] == compiled[0] and len(set(eager[0])) == 3
+    assert eager[1] == compiled[1]
+
+
+def crc(t):
+    return zlib.crc32(t.contiguous().view(-1).view(torch.uint8).numpy())

@@ -1,6 +1,7 @@
 // bindings/testing_evaluator.cpp: the evaluator's door for tests. It needs CPython only, so that tests/cpython/ can build it
 // apart from torch in seconds.
 #include <random>
+#include <vector>
 
 #include "capture/evaluator_directors.h"
 #include "capture/hook.h"
@@ -73,7 +74,9 @@ class TestDirector : public PlainDirector {
   StoppingSemantics stopping;
   PyObject* only = nullptr;    ///< a set of code objects; nullptr: all frames
   int budget = 0;              ///< > 0: every frame is handed over after a random number of instructions below it
-  long long leave_at = -1;     ///< the instruction, counted over all frames, before which its frame is handed over
+  long long leave_at = -1;     ///< the instruction, counted over all frames, before which something happens:
+  enum class Act { kHandOver, kReturn, kRaise, kRewrite } act = Act::kHandOver;
+  PyObject* value = nullptr;   ///< returned or raised
   std::minstd_rand random;
 
   void start() {
@@ -92,6 +95,25 @@ class TestDirector : public PlainDirector {
     if (budget > 0) activation.note = reinterpret_cast<void*>(static_cast<uintptr_t>(random() % budget));
     return asks_;
   }
+  Go at_boundary(Activation& activation) override {
+    Go go = PlainDirector::at_boundary(activation);
+    if (go != Go::kHandOver) return go;
+    switch (act) {
+      case Act::kHandOver:
+        break;
+      case Act::kReturn:
+        activation.set_result(Py_NewRef(value));
+        return Go::kReturn;
+      case Act::kRaise:
+        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value)), value);
+        return Go::kRaise;
+      case Act::kRewrite:
+        rewrite(activation);
+        leave_at = 0;  // and again before the next instruction
+        return Go::kRun;
+    }
+    return go;
+  }
   void left(Activation& activation, Exit exit, PyObject*) override {
     statistics.instructions += activation.executed();
     switch (exit) {
@@ -108,6 +130,16 @@ class TestDirector : public PlainDirector {
     if (leave_at < 0) return false;
     return leave_at-- == 0;
   }
+
+ private:
+  /// Every slot gets what it holds, as a segment writes its results.
+  static void rewrite(Activation& activation) {
+    for (int i = 0; i < activation.local_count(); ++i) activation.set_local(i, Py_XNewRef(activation.local(i)));
+    std::vector<PyObject*> stack;
+    for (int i = 0; i < activation.stack_depth(); ++i) stack.push_back(Py_XNewRef(activation.stack(i)));
+    activation.set_stack(stack);
+    activation.set_next(activation.next());
+  }
 };
 
 TestDirector& director() {
@@ -123,6 +155,7 @@ PyObject* off(PyObject*, PyObject*) {
 PyObject* start(int budget, unsigned seed, long long leave_at, long long stop_at, long long stop_every) {
   set_director_everywhere(nullptr);
   TestDirector& test = director();
+  test.act = TestDirector::Act::kHandOver;
   test.budget = budget;
   test.random.seed(seed + 1);
   test.leave_at = leave_at;
@@ -145,6 +178,20 @@ PyObject* hand_over_at(PyObject*, PyObject* arguments) {
   if (!PyArg_ParseTuple(arguments, "L", &instruction)) return nullptr;
   return start(0, 0, instruction, -1, -1);
 }
+
+PyObject* act_at(PyObject* arguments, TestDirector::Act act) {
+  long long instruction;
+  PyObject* value = Py_None;
+  if (!PyArg_ParseTuple(arguments, "L|O", &instruction, &value)) return nullptr;
+  PyObject* none = start(0, 0, instruction, -1, -1);
+  director().act = act;
+  Py_XSETREF(director().value, Py_NewRef(value));
+  return none;
+}
+
+PyObject* return_at(PyObject*, PyObject* arguments) { return act_at(arguments, TestDirector::Act::kReturn); }
+PyObject* raise_at(PyObject*, PyObject* arguments) { return act_at(arguments, TestDirector::Act::kRaise); }
+PyObject* rewrite_from(PyObject*, PyObject* arguments) { return act_at(arguments, TestDirector::Act::kRewrite); }
 
 PyObject* stop_at(PyObject*, PyObject* arguments) {
   long long primitive, again = -1;
@@ -203,6 +250,9 @@ PyMethodDef functions[] = {
      "run_all_frames(budget=0, seed=0): the evaluator runs every frame of every thread; with a budget each frame goes to "
      "CPython after a random number of instructions below it"},
     {"hand_over_at", hand_over_at, METH_VARARGS, "hand_over_at(n): the frame of the n-th instruction goes to CPython before it"},
+    {"return_at", return_at, METH_VARARGS, "return_at(n, value): before the n-th instruction its frame returns"},
+    {"raise_at", raise_at, METH_VARARGS, "raise_at(n, exception): instead of the n-th instruction"},
+    {"rewrite_from", rewrite_from, METH_VARARGS, "rewrite_from(n): slots and stack are rewritten before each instruction"},
     {"stop_at", stop_at, METH_VARARGS, "stop_at(n, again=-1): the n-th primitive declines and is stepped over; then every again + 1"},
     {"only", only, METH_O, "only(codes): the frames of these code objects; None: all"},
     {"pass_through", pass_through, METH_NOARGS, "the hook is armed and wants no frame"},

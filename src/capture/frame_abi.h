@@ -34,7 +34,10 @@
 extern "C" {
 PyAPI_FUNC(void) _PyEval_FrameClearAndPop(PyThreadState*, _PyInterpreterFrame*);
 PyAPI_FUNC(int) _PyObject_GetMethod(PyObject*, PyObject*, PyObject**);
+PyAPI_FUNC(int) _PySet_Update(PyObject*, PyObject*);
+PyAPI_FUNC(int) _PyDict_MergeEx(PyObject*, PyObject*, int);
 }
+#define _PyObject_LookupAttr PyObject_GetOptionalAttr
 #endif
 #if PY_VERSION_HEX >= 0x030E0000
 #error "CPython 3.14 keeps tagged references in its frames; frame_abi.h does not know them yet"

@@ -1,6 +1,7 @@
 #include "capture/hook.h"
 
 #include "capture/frame_abi.h"
+#include "capture/opcodes.h"
 
 namespace magneto::capture {
 
@@ -19,7 +20,7 @@ static PyObject* run_elsewhere(PyThreadState* thread, Frame* frame, int throwing
 /// A frame that is entered to raise an exception in it (generator.throw) goes to CPython: its next resumption comes here.
 static bool can_run(PyThreadState* thread, Frame* frame) {
   PyCodeObject* code = frame_code(frame);
-  return !is_observed(thread, code) && !instrumentation_is_stale(thread, code) && RecursionReserve::has_room(thread);
+  return kVersionColumn >= 0 && !is_observed(thread, code) && !instrumentation_is_stale(thread, code) && RecursionReserve::has_room(thread);
 }
 
 static PyObject* eval_frame(PyThreadState* thread, Frame* frame, int throwing) {

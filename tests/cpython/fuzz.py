@@ -81,6 +81,7 @@ class Fuzz:
         expected = outcome(program)
         assert outcome(program) == expected, f"{program.__name__} is not the same twice"
         self.attempt(program, expected, "undisturbed", e.run_all_frames)
+        self.attempt(program, expected, "slots rewritten before each instruction", lambda: e.rewrite_from(0))
         self.sweep(program, expected, "hand-over at instruction", e.hand_over_at)
         self.sweep(program, expected, "stop at primitive", e.stop_at)
         for period in range(5):

@@ -80,6 +80,56 @@ def test_a_frame_that_nobody_disturbs_is_never_handed_over():
     assert evaluator.statistics()["handed_over"] == 0
 
 
+def test_a_director_can_end_a_frame_anywhere():
+    def program(values):
+        total = []
+        for value in values:
+            total.append(value * 2)
+        return total
+    answer = object()
+    references = sys.getrefcount(answer)
+    for n in range(20):
+        assert evaluated(program, [1, 2], start=lambda: evaluator.return_at(n, answer)) is answer
+    evaluator.return_at(0, None)
+    assert sys.getrefcount(answer) == references
+
+
+def test_a_director_can_raise_anywhere():
+    def program(values):
+        total = []
+        try:
+            for value in values:
+                total.append(value * 2)
+        except KeyError as e:
+            return e.__traceback__.tb_lineno
+        return total
+    first = program.__code__.co_firstlineno
+    caught, left = set(), set()
+    for n in range(60):
+        try:
+            outcome = evaluated(program, [1, 2], start=lambda: evaluator.raise_at(n, KeyError("k")))
+            if outcome == [2, 4]:
+                break
+            caught.add(outcome - first)
+        except KeyError as e:
+            inside = e.__traceback__.tb_next.tb_next
+            left.add(inside.tb_lineno - first)
+    assert caught == {3, 4}
+    assert {0, 1, 7} <= left <= {0, 1, 2, 3, 7}
+
+
+def test_frames_of_other_threads_are_theirs():
+    def program():
+        return 1
+    evaluator.only([program.__code__])
+    evaluator.run_all_frames()
+    thread = threading.Thread(target=program)
+    thread.start()
+    thread.join()
+    evaluator.off()
+    assert evaluator.statistics()["frames"] == 1
+
+
 def test_tracing_that_a_frame_switches_on_is_served_from_the_next_line():
     events = []
 

@@ -65,6 +65,11 @@ bool reads_data(std::string_view base) {
                        "_nested_tensor_size", "_nested_tensor_strides"});
 }
 
+// Nothing comes out: they raise an error, or do nothing.
+bool only_checks(std::string_view base) {
+  return is_any(base, {"_linalg_check_errors", "_assert_async", "_functional_assert_async"}) || base.starts_with("_validate");
+}
+
 // No tensor comes out, and only sizes, strides, dtypes and flags are looked at.
 bool asks_metadata(std::string_view base) {
   return starts_with_any(base, {"sym_", "_fused_sdp_choice", "is_"}) ||
@@ -118,6 +123,9 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
   }
   returns = schema.returns().size();
 
+  bumps_versions = base.starts_with("_foreach_") && writes_anything &&
+                   !op.hasKernelForDispatchKey(DispatchKey::ADInplaceOrView);
+  factory = !writes_anything && (base.ends_with("_like") || std::none_of(arguments.begin(), arguments.end(), is_tensor));
   random = op.hasTag(at::Tag::nondeterministic_seeded) || (declared && declared->random);
   masks_are_dynamic = is_any(base, {"index", "_unsafe_index"});
   divides = is_any(base, {"floor_divide", "floor_divide_", "remainder", "remainder_", "fmod", "fmod_", "div", "div_"});
@@ -130,6 +138,7 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
     way = Way::kOpaque;
   else if (only_composite(op)) way = Way::kDecompose;
   else if (reads_data(base) || (dynamic && !masks_are_dynamic)) way = Way::kReadsData;
+  else if (only_checks(base)) way = Way::kAtOnce;
   else if (tensors == 0 && !writes_anything) way = asks_metadata(base) ? Way::kMetadata : Way::kReadsData;
   else if (op.hasTag(at::Tag::inplace_view) && !base.starts_with("resize")) way = Way::kRestride;
   else if (tensors > 0 && views == tensors && !writes_anything) way = Way::kView;

@@ -35,6 +35,8 @@ struct Operator {
   std::vector<bool> aliases;              ///< for each argument: a result may share its memory
   size_t returns = 0;
   bool writes_anything = false;
+  bool bumps_versions = false;            ///< of the tensors it writes, itself: autograd's kernels do not do it
+  bool factory = false;                   ///< torch's Python functions run it below autograd: no version is counted
   bool random = false;                    ///< draws from a generator
   bool masks_are_dynamic = false;         ///< reads data only when an index is a mask
   bool divides = false;                   ///< integers: fails when a divisor is zero

@@ -162,6 +162,12 @@ void push(const Slot& slot, std::vector<at::Tensor>& values, torch::jit::Stack& 
   }
 }
 
+void call(const Operator& op, torch::jit::Stack& stack) {
+  if (!op.factory) return op.handle.callBoxed(stack);
+  c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+  op.handle.callBoxed(stack);
+}
+
 void store(const Step& step, torch::jit::Stack& stack, std::vector<at::Tensor>& values) {
   size_t output = 0;
   const auto keep = [&](at::Tensor&& tensor) {
@@ -200,7 +206,7 @@ Program::Failure Program::run(std::vector<at::Tensor> inputs, std::vector<at::Te
     grad_mode.set(step.grad);
     try {
       for (const Slot& slot : step.slots) push(slot, values, stack);
-      step.op->handle.callBoxed(stack);
+      call(*step.op, stack);
       store(step, stack, values);
     } catch (...) {
       failure.error = std::current_exception();

@@ -252,8 +252,15 @@ class Recording {
     return changed;
   }
 
+  void count_versions() const {
+    if (!op_.bumps_versions) return;
+    for (const TensorPlace& place : tensors_)
+      if (op_.writes[place.argument] && !place.tensor.is_inference()) place.tensor.unsafeGetTensorImpl()->bump_version();
+  }
+
   void note_writes() {
     if (!op_.writes_anything) return;
+    count_versions();
     for (const TensorPlace& place : tensors_)
       if (op_.writes[place.argument]) state_.note_write(value_at(place.argument, place.item));
   }
@@ -275,6 +282,7 @@ class Recording {
   bool run_at_once() {
     state_.run_recorded();
     run_below(op_.handle, &stack_);
+    count_versions();
     std::vector<ValueId> outputs;
     const char* odd = nullptr;
     for (size_t r = begin_; r < stack_.size(); ++r)

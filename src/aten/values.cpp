@@ -23,11 +23,11 @@ c10::DispatchKeySet backend_keys(c10::Device device) {
 }
 
 // Another tensor object over the same memory, for our own use: what happens to it (t_, resize_, a version) does not
-// happen to the original.
-at::Tensor alias_of(const c10::TensorImpl& impl) {
+// happen to the original. It has the layout of its value: the original may have another one by now.
+at::Tensor alias_of(const c10::TensorImpl& impl, const types::TensorType& type) {
   at::Tensor alias = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(impl.unsafe_storage()),
                                                               backend_keys(impl.device()), impl.dtype());
-  alias.unsafeGetTensorImpl()->set_sizes_and_strides(impl.sizes(), impl.strides(), impl.storage_offset());
+  set_layout(*alias.unsafeGetTensorImpl(), type);
   return alias;
 }
 
@@ -116,7 +116,14 @@ ValueId Trace::State::own_value(PendingImpl& copy, const at::Tensor& tensor) {
   const ValueId original = copy.value();
   const ValueId value = add_value(type_of(copy), values[original.index()].storage);
   copy.set_value(value);
-  add_call(named_operator("aten::data", ""), {original}, {c10::IValue()}, TensorPlace{tensor, 0, -1}, {value});
+  const Operator& data = named_operator("aten::data", "");
+  if (calls.empty()) {  // behind a flush: there is nothing to run, the object exists
+    add_node(data, {original}, {value});
+    values[value.index()].ready = true;
+    done = graph.nodes().size();
+  } else {
+    add_call(data, {original}, {c10::IValue()}, TensorPlace{tensor, 0, -1}, {value});
+  }
   return value;
 }
 
@@ -236,7 +243,8 @@ void Trace::State::add_call(const Operator& op, std::vector<graph::Arg> args, st
     const ValueId value = place.item < 0 ? std::get<ValueId>(arg) : std::get<std::vector<ValueId>>(arg)[place.item];
     ValueRecord& record = values[value.index()];
     record.last_reader = number;
-    if (record.ready && !record.run.defined()) record.run = alias_of(*place.tensor.unsafeGetTensorImpl());
+    if (record.ready && !record.run.defined())
+      record.run = alias_of(*place.tensor.unsafeGetTensorImpl(), graph.value(value).type);
   }
   calls.push_back({&op, std::move(boxed)});
   add_node(op, std::move(args), std::move(outputs));

@@ -96,18 +96,6 @@ def backward(outputs):
         loss.backward()
 
 
-def result_of(run, args, seed=7):
-    """Outputs, gradients of the arguments, and the arguments themselves; or the error."""
-    torch.manual_seed(seed)
-    try:
-        outputs = tensors_in(run(args))
-    except Exception as error:
-        return type(error), str(error)
-    seen = [(facts(t), t.detach().clone()) for t in outputs]
-    del seen
-    return outputs
-
-
 def compare(mine, eager, my_args, eager_args, what):
     assert_same(mine, eager, f"{what}: output")
     assert_same([a for a in my_args if isinstance(a, torch.Tensor)], [a for a in eager_args if isinstance(a, torch.Tensor)],

@@ -28,8 +28,23 @@ Results glu_backward(const Call& call) {
     return std::nullopt;
   const auto dim = dimension(call, 2, self->sizes.size());
   const auto parts = dim ? halves(*self, *dim) : std::nullopt;
-  if (!parts || self->device.kind != Device::Kind::kCpu || parts->front().type.sizes != grad->sizes) return std::nullopt;
+  if (!parts || self->device.kind != Device::Kind::kCpu || parts->front().type.sizes != grad->sizes)
+    return std::nullopt;
   return just(fresh(self->dtype, self->device, self->sizes));
+}
+
+// Made with empty_like, not by TensorIterator.
+Results like_itself(const Call& call) {
+  const TensorType* self = tensor(call, 0);
+  if (!self || !accepts(kFloats, self->dtype)) return std::nullopt;
+  auto result = fresh_like(call, *self, self->dtype, MemoryFormat::kPreserve);
+  return result ? just(std::move(*result)) : std::nullopt;
+}
+Results prelu(const Call& call) {
+  const TensorType *self = tensor(call, 0), *weight = tensor(call, 1);
+  if (!self || !weight || self->dtype != weight->dtype || self->device != weight->device) return std::nullopt;
+  if (broadcast(call, self->sizes, weight->sizes) != self->sizes) return std::nullopt;
+  return like_itself(call);
 }
 
 Results dropout_backward(const Call& call) {
@@ -38,28 +53,28 @@ Results dropout_backward(const Call& call) {
   return elementwise(call, {{*grad, false}, {*mask, false}}, grad->dtype, grad->dtype);
 }
 
-#define ACTIVATION(op)                                  \
-  {.name = "aten::" op, .type = uniform<kFloats, 0>},   \
-  {.name = "aten::" op "_", .type = uniform_<kFloats, 0>, .writes = kFirst}
+#define ACTIVATION(op)                                                      \
+  {.name = "aten::" op, .type = uniform<kFloats, 0>}, {                     \
+    .name = "aten::" op "_", .type = uniform_<kFloats, 0>, .writes = kFirst \
+  }
 
 constexpr Op kOps[] = {
     ACTIVATION("celu"),
     ACTIVATION("elu"),
     ACTIVATION("hardsigmoid"),
     ACTIVATION("hardswish"),
-    ACTIVATION("hardtanh"),
     ACTIVATION("leaky_relu"),
     ACTIVATION("mish"),
-    ACTIVATION("relu6"),
-    ACTIVATION("selu"),
     ACTIVATION("silu"),
     ACTIVATION("threshold"),
     {.name = "aten::gelu", .type = uniform<kFloats, 0>},
     {.name = "aten::gelu_", .type = uniform_<kFloats, 0>, .writes = kFirst},
+    {.name = "aten::hardtanh", .type = like_itself},
+    {.name = "aten::hardtanh_", .type = uniform_<kFloats, 0>, .writes = kFirst},
     {.name = "aten::hardshrink", .type = uniform<kFloats, 0>},
     {.name = "aten::softplus", .type = uniform<kFloats, 0>},
     {.name = "aten::softshrink", .type = uniform<kFloats, 0>},
-    {.name = "aten::_prelu_kernel", .type = uniform<kFloats, 0, 1>},
+    {.name = "aten::_prelu_kernel", .type = prelu},
     {.name = "aten::glu", .type = glu},
 
     {.name = "aten::elu_backward", .type = uniform<kFloats, 0, 5>},

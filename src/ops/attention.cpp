@@ -1,4 +1,5 @@
-// Scaled dot product attention, as the CPU's fused kernel lays its results out. Tensors are [batch, heads, length, size].
+// Scaled dot product attention, as the CPU's fused kernel lays its results out. Tensors are [batch, heads, length,
+// size].
 #include "ops/rules_internal.h"
 
 namespace magneto::ops {
@@ -37,9 +38,11 @@ Results forward(const Call& call) {
   const Sizes& n = query->sizes;
   const bool is_short = query->dtype == Dtype::kF16 || query->dtype == Dtype::kBF16;
   const Sizes stats = types::contiguous_strides({n[0], n[2], n[1]});
-  return std::vector<Result>{std::move(*output),
-                             fresh(TensorType{is_short ? Dtype::kF32 : query->dtype, query->device, {n[0], n[1], n[2]},
-                                              {stats[0], stats[2], stats[1]}, 0})};
+  return std::vector<Result>{std::move(*output), fresh(TensorType{is_short ? Dtype::kF32 : query->dtype,
+                                                                  query->device,
+                                                                  {n[0], n[1], n[2]},
+                                                                  {stats[0], stats[2], stats[1]},
+                                                                  0})};
 }
 
 Results backward(const Call& call) {

@@ -1,14 +1,27 @@
-// Convolutions, on the CPU and with row-major operands only: elsewhere the library behind torch chooses the layout of
-// the result, and only torch knows which library that is.
+// Convolutions, on the CPU only: elsewhere the library behind torch chooses the layout of the result, and only torch
+// knows which library that is. Here the results of image convolutions are channels last when the input or the weight
+// suggests it.
 #include "ops/rules_internal.h"
 
 namespace magneto::ops {
 
 namespace {
 
-bool row_major_on_cpu(const Call& call, const TensorType& type) {
-  return type.device.kind == Device::Kind::kCpu && known(contiguous(call, type)) &&
-         suggested_format(call, type) == MemoryFormat::kContiguous && is_empty(call, type.sizes) == false;
+bool is_row_major(const TensorType& type) { return type.strides == types::contiguous_strides(type.sizes); }
+
+// The format of results. With one or three dimensions only row-major operands have a certain answer.
+std::optional<MemoryFormat> result_format(const Call& call, const TensorType& input, const TensorType& weight) {
+  if (input.sizes.size() != 4)
+    return is_row_major(input) && is_row_major(weight) ? std::optional(MemoryFormat::kContiguous) : std::nullopt;
+  const auto of_input = suggested_format(call, input), of_weight = suggested_format(call, weight);
+  if (!of_input || !of_weight) return std::nullopt;
+  return *of_input == MemoryFormat::kContiguous ? of_weight : of_input;
+}
+
+std::optional<Result> result_in(MemoryFormat format, const TensorType& like, Sizes sizes) {
+  auto strides = strides_in(sizes, format);
+  if (!strides) return std::nullopt;
+  return fresh(TensorType{like.dtype, like.device, std::move(sizes), std::move(*strides), 0});
 }
 
 struct Shape {
@@ -28,7 +41,8 @@ std::optional<Shape> shape_at(const Call& call, size_t at, size_t rank) {
              dilation = spatial(call, at + 2, rank), output_padding = spatial(call, at + 4, rank);
   const auto transposed = flag(call, at + 3);
   const auto groups = number(call, at + 5);
-  if (!stride || !padding || !dilation || !output_padding || !transposed || !groups || *groups <= 0) return std::nullopt;
+  if (!stride || !padding || !dilation || !output_padding || !transposed || !groups || *groups <= 0)
+    return std::nullopt;
   return Shape{*stride, *padding, *dilation, *output_padding, *transposed, *groups};
 }
 
@@ -62,7 +76,8 @@ std::optional<Sizes> convolved(const TensorType& input, const TensorType& weight
 bool operands_fit(const Call& call, const TensorType* input, const TensorType* weight) {
   return input && weight && input->sizes.size() >= 3 && input->sizes.size() <= 5 &&
          weight->sizes.size() == input->sizes.size() && input->dtype == weight->dtype &&
-         accepts(kFloats, input->dtype) && row_major_on_cpu(call, *input) && row_major_on_cpu(call, *weight);
+         accepts(kFloats, input->dtype) && input->device == Device{} && weight->device == Device{} &&
+         is_empty(call, input->sizes) == false && is_empty(call, weight->sizes) == false;
 }
 
 Results convolution(const Call& call) {
@@ -75,20 +90,26 @@ Results convolution(const Call& call) {
     const TensorType* bias = tensor(call, 2);
     if (!bias || bias->dtype != input->dtype || bias->sizes != Sizes{(*sizes)[1]}) return std::nullopt;
   }
-  return just(fresh(input->dtype, input->device, std::move(*sizes)));
+  const auto format = result_format(call, *input, *weight);
+  auto result = format ? result_in(*format, *input, std::move(*sizes)) : std::nullopt;
+  return result ? just(std::move(*result)) : std::nullopt;
 }
 
 Results convolution_backward(const Call& call) {
   const TensorType *grad = tensor(call, 0), *input = tensor(call, 1), *weight = tensor(call, 2);
   const auto* wanted = call.args.size() == 11 ? std::get_if<std::vector<bool>>(&call.args[10]) : nullptr;
   if (!grad || !wanted || wanted->size() != 3 || !operands_fit(call, input, weight)) return std::nullopt;
-  if (!row_major_on_cpu(call, *grad) || grad->dtype != input->dtype) return std::nullopt;
+  if (grad->dtype != input->dtype || grad->device != Device{}) return std::nullopt;
   const auto shape = shape_at(call, 4, input->sizes.size() - 2);
   const auto sizes = shape ? convolved(*input, *weight, *shape) : std::nullopt;
   if (!sizes || *sizes != grad->sizes) return std::nullopt;
+  const auto format = result_format(call, *input, *weight);
+  if (!format || (*format != MemoryFormat::kContiguous && input->dtype != Dtype::kF32)) return std::nullopt;
+  auto of_input = result_in(*format, *input, input->sizes), of_weight = result_in(*format, *weight, weight->sizes);
+  if (!of_input || !of_weight) return std::nullopt;
   return std::vector<Result>{
-      (*wanted)[0] ? fresh(input->dtype, input->device, input->sizes) : undefined(),
-      (*wanted)[1] ? fresh(weight->dtype, weight->device, weight->sizes) : undefined(),
+      (*wanted)[0] ? std::move(*of_input) : undefined(),
+      (*wanted)[1] ? std::move(*of_weight) : undefined(),
       (*wanted)[2] ? fresh(grad->dtype, grad->device, {(*sizes)[1]}) : undefined(),
   };
 }
@@ -100,7 +121,8 @@ Results fft(const Call& call) {
   if (!self || !dims || dims->size() != 1 || (self->dtype != Dtype::kC64 && self->dtype != Dtype::kC128))
     return std::nullopt;
   const auto dim = dimension((*dims)[0], self->sizes.size());
-  if (!dim || *dim + 1 != self->sizes.size() || !row_major_on_cpu(call, *self)) return std::nullopt;
+  if (!dim || *dim + 1 != self->sizes.size() || !is_row_major(*self)) return std::nullopt;
+  if (self->device != Device{} || is_empty(call, self->sizes) != false) return std::nullopt;
   return just(fresh(self->dtype, self->device, self->sizes));
 }
 

@@ -56,7 +56,8 @@ Results empty(const Call& call) {
 }
 
 Results strided(const Sizes* sizes, const Sizes* strides, std::optional<Options> options, const Call& call) {
-  if (!sizes || !strides || !options || sizes->size() != strides->size() || !are_sizes(call, *sizes)) return std::nullopt;
+  if (!sizes || !strides || !options || sizes->size() != strides->size() || !are_sizes(call, *sizes))
+    return std::nullopt;
   if (!are_sizes(call, *strides)) return std::nullopt;
   return just(fresh(TensorType{options->dtype, options->device, *sizes, *strides, 0}));
 }
@@ -73,11 +74,13 @@ std::optional<Dtype> dtype_of_number(const Call& call, size_t i) {
 }
 Results full(const Call& call) {
   const auto dtype = dtype_of_number(call, 1);
-  return dtype ? filled(call, integers(call, 0), options_at(call, 2, *dtype, {})) : std::nullopt;
+  if (!dtype) return std::nullopt;
+  const auto options = options_at(call, 2, *dtype, {});
+  return options && number_fits(call, 1, options->dtype) ? filled(call, integers(call, 0), options) : std::nullopt;
 }
 Results scalar_tensor(const Call& call) {
   const auto options = options_at(call, 1, call.default_dtype, {});
-  if (!options || !dtype_of_number(call, 0)) return std::nullopt;
+  if (!options || !number_fits(call, 0, options->dtype)) return std::nullopt;
   return just(fresh(options->dtype, options->device, {}));
 }
 
@@ -87,7 +90,8 @@ std::optional<Options> options_of(const Call& call, size_t at) {
 }
 Results new_filled(const Call& call) { return filled(call, integers(call, 1), options_of(call, 2)); }
 Results new_full(const Call& call) {
-  return dtype_of_number(call, 2) ? filled(call, integers(call, 1), options_of(call, 3)) : std::nullopt;
+  const auto options = options_of(call, 3);
+  return options && number_fits(call, 2, options->dtype) ? filled(call, integers(call, 1), options) : std::nullopt;
 }
 Results new_empty_strided(const Call& call) {
   return strided(integers(call, 1), integers(call, 2), options_of(call, 3), call);
@@ -104,7 +108,10 @@ Results like_at(const Call& call, size_t options_argument) {
   return just(std::move(*result));
 }
 Results like(const Call& call) { return like_at(call, 1); }
-Results full_like(const Call& call) { return dtype_of_number(call, 1) ? like_at(call, 2) : std::nullopt; }
+Results full_like(const Call& call) {
+  auto made = like_at(call, 2);
+  return made && number_fits(call, 1, (*made)[0].type.dtype) ? made : std::nullopt;
+}
 
 Results clone(const Call& call) {
   const TensorType* self = tensor(call, 0);
@@ -135,7 +142,8 @@ Results fill_(const Call& call) {
   const TensorType* self = tensor(call, 0);
   const auto value = operand(call, 1);
   if (!self || !value || !value->type.sizes.empty()) return std::nullopt;
-  if (types::is_complex(value->type.dtype) && !types::is_complex(self->dtype)) return std::nullopt;
+  if (value->wrapped ? !number_fits(call, 1, self->dtype) : !accepts(kNoComplex, value->type.dtype))
+    return std::nullopt;
   return in_place(call, {}, self->dtype);
 }
 Results zero_(const Call& call) {

@@ -61,8 +61,7 @@ bool scatters(const Call& call, bool has_source) {
   const auto dim = dimension(call, 1, self->sizes.size());
   if (!dim || !index_fits(call, *index, *self, dim)) return false;
   if (!has_source) {
-    const auto value = operand(call, 3);
-    return value && value->wrapped && (types::is_complex(self->dtype) || !types::is_complex(value->type.dtype));
+    return number_fits(call, 3, self->dtype);
   }
   const TensorType* source = tensor(call, 3);
   return source && source->dtype == self->dtype && index_fits(call, *index, *source, std::nullopt);
@@ -87,7 +86,8 @@ Results scatter_reduce(const Call& call) {
 // index_add, index_copy: self, dim, index, source
 bool adds_at(const Call& call) {
   const TensorType *self = tensor(call, 0), *index = tensor(call, 2), *source = tensor(call, 3);
-  if (!self || !index || !source || !is_plain(self->dtype) || !is_index(*index) || index->sizes.size() != 1) return false;
+  if (!self || !index || !source || !is_plain(self->dtype) || !is_index(*index) || index->sizes.size() != 1)
+    return false;
   const auto dim = dimension(call, 1, self->sizes.size());
   if (!dim || self->sizes.empty() || self->sizes.size() != source->sizes.size() || self->dtype != source->dtype)
     return false;
@@ -220,9 +220,7 @@ Results index_put(const Call& call) {
   auto result = fresh_like(call, *tensor(call, 0), tensor(call, 0)->dtype, MemoryFormat::kPreserve);
   return result ? just(std::move(*result)) : std::nullopt;
 }
-Results index_put_(const Call& call) {
-  return puts(call) ? in_place(call, {}, tensor(call, 0)->dtype) : std::nullopt;
-}
+Results index_put_(const Call& call) { return puts(call) ? in_place(call, {}, tensor(call, 0)->dtype) : std::nullopt; }
 
 // ---- masks ---------------------------------------------------------------------------------------------------------
 
@@ -231,8 +229,8 @@ bool fills(const Call& call) {
   const auto value = operand(call, 2);
   if (!self || !mask || !value || mask->dtype != Dtype::kBool || mask->device != self->device) return false;
   if (!value->type.sizes.empty() || !is_plain(self->dtype)) return false;
-  return value->wrapped ? can_cast(value->type.dtype, self->dtype) || types::is_integral(value->type.dtype)
-                        : value->type.dtype == self->dtype;
+  if (!value->wrapped) return value->type.dtype == self->dtype;
+  return number_fits(call, 2, self->dtype) && (can_cast(value->type.dtype, self->dtype) || self->dtype != Dtype::kBool);
 }
 Results masked_fill(const Call& call) {
   if (!fills(call)) return std::nullopt;

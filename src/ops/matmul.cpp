@@ -67,11 +67,16 @@ std::optional<Sizes> matrix_vector(const Call& call, const TensorType* a, const 
 // Rows of a in groups, each with its own matrix; or one matrix for each of a batch.
 Results grouped(const Call& call) {
   const TensorType *a = tensor(call, 0), *b = tensor(call, 1), *ends = tensor(call, 2);
-  if (!a || !b || a->device.kind != Device::Kind::kCpu || a->dtype != b->dtype || !is_absent(call, 3)) return std::nullopt;
+  if (!a || !b || a->device.kind != Device::Kind::kCpu || a->dtype != b->dtype || !is_absent(call, 3))
+    return std::nullopt;
   if (!accepts(kFloats, a->dtype) || dtype_or(call, 4, a->dtype) != a->dtype) return std::nullopt;
+  // rows must lie close together in at least one direction; which ones torch takes is certain for these
+  if (a->strides != types::contiguous_strides(a->sizes) || b->strides != types::contiguous_strides(b->sizes))
+    return std::nullopt;
   if (!ends && is_absent(call, 2)) return multiply<batch_product>(call);
   if (!ends || ends->dtype != Dtype::kI32 || ends->sizes.size() != 1) return std::nullopt;
-  if (a->sizes.size() != 2 || b->sizes.size() != 3 || !known(equal(call, a->sizes[1], b->sizes[1]))) return std::nullopt;
+  if (a->sizes.size() != 2 || b->sizes.size() != 3 || !known(equal(call, a->sizes[1], b->sizes[1])))
+    return std::nullopt;
   if (!known(equal(call, ends->sizes[0], b->sizes[0]))) return std::nullopt;
   return just(fresh(a->dtype, a->device, {a->sizes[0], b->sizes[2]}));
 }

@@ -49,7 +49,8 @@ Results layer_norm_backward(const Call& call) {
   const Sizes* tail = integers(call, 2);
   const auto wanted = mask(call, 7, 3);
   if (!grad || !input || !tail || !wanted || !on_cpu(*input) || !ends_with(input->sizes, *tail)) return std::nullopt;
-  if (!accepts(kFloats, input->dtype) || grad->dtype != input->dtype || grad->sizes != input->sizes) return std::nullopt;
+  if (!accepts(kFloats, input->dtype) || grad->dtype != input->dtype || grad->sizes != input->sizes)
+    return std::nullopt;
   if (!parameter_fits(call, 5, *input, *tail) || !parameter_fits(call, 6, *input, *tail)) return std::nullopt;
   std::vector<Result> results;
   results.push_back((*wanted)[0] ? fresh(input->dtype, input->device, input->sizes) : undefined());
@@ -124,7 +125,9 @@ Results group_norm(const Call& call) {
   if (!input || !groups || *groups <= 0 || !fits_channels(call, *input, {1, 2})) return std::nullopt;
   if (integer(call, 3) != input->sizes[0] || integer(call, 4) != input->sizes[1]) return std::nullopt;
   if (Expr::mod(input->sizes[1], *groups) != Expr(0)) return std::nullopt;
-  auto output = fresh_in_suggested(call, input->dtype, input->sizes, *input);
+  const auto format = batch_norm_format(call, *input);
+  if (!format || suggested_format(call, *input) != format) return std::nullopt;
+  auto output = fresh_like(call, *input, input->dtype, *format);
   if (!output) return std::nullopt;
   const Result stats = fresh(input->dtype, input->device, {input->sizes[0], Expr(*groups)});
   return std::vector<Result>{std::move(*output), stats, stats};

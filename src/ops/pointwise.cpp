@@ -133,6 +133,19 @@ std::optional<Typed> added(const Call& call) {
   if (!t || call.args.size() != 4 || !alpha_fits(call, 3, t->common)) return std::nullopt;
   return t;
 }
+std::optional<Typed> quotient_added(const Call& call) {
+  auto t = added<kInexact>(call);
+  if (!t || (accepts(kBits, t->operands[1].type.dtype) && accepts(kBits, t->operands[2].type.dtype)))
+    return std::nullopt;
+  return t;
+}
+
+// A number to the power of a tensor: row-major, whatever the exponents' layout.
+Results power_of_number(const Call& call) {
+  const auto t = typed(call, {0, 1}, To::kCommon, kNoBool);
+  if (!t || !t->operands[0].wrapped) return std::nullopt;
+  return just(fresh(t->result, t->operands[1].type.device, t->operands[1].type.sizes));
+}
 
 std::optional<Typed> lerp_with(const Call& call, std::initializer_list<size_t> arguments) {
   auto t = typed(call, arguments, To::kCommon, kFloats);
@@ -150,13 +163,22 @@ std::optional<Typed> lerp_scalar(const Call& call) {
 // Both in one element type; torch does not promote here.
 Results heaviside(const Call& call) { return uniform<kNoComplex, 0, 1>(call); }
 
-#define BOTH(op, overload, to, accepted)                                                \
-  {.name = "aten::" op overload, .type = pointwise<to, accepted, 0, 1>},                \
-  {.name = "aten::" op "_" overload, .type = pointwise_<to, accepted, 0, 1>, .writes = kFirst}
+constexpr TypeRule quotient = pointwise<To::kCommon, kReals, 0, 1>;
+constexpr TypeRule quotient_ = pointwise_<To::kCommon, kReals, 0, 1>;
+
+#define BOTH(op, overload, to, accepted)                                                       \
+  {.name = "aten::" op overload, .type = pointwise<to, accepted, 0, 1>}, {                     \
+    .name = "aten::" op "_" overload, .type = pointwise_<to, accepted, 0, 1>, .writes = kFirst \
+  }
 #define TENSOR_AND_SCALAR(op, to, accepted) BOTH(op, ".Tensor", to, accepted), BOTH(op, ".Scalar", to, accepted)
-#define RULES(op, overload, rule)                                                       \
-  {.name = "aten::" op overload, .type = fresh_from<rule>},                             \
-  {.name = "aten::" op "_" overload, .type = stored_from<rule>, .writes = kFirst}
+#define DIVIDES(op, overload, rule, rule_)                                                       \
+  {.name = "aten::" op overload, .type = rule, .may_raise_on_data = true}, {                     \
+    .name = "aten::" op "_" overload, .type = rule_, .writes = kFirst, .may_raise_on_data = true \
+  }
+#define RULES(op, overload, rule)                                                 \
+  {.name = "aten::" op overload, .type = fresh_from<rule>}, {                     \
+    .name = "aten::" op "_" overload, .type = stored_from<rule>, .writes = kFirst \
+  }
 
 constexpr Op kOps[] = {
     RULES("add", ".Tensor", sum),
@@ -167,18 +189,21 @@ constexpr Op kOps[] = {
     {.name = "aten::rsub.Scalar", .type = rsub},
     TENSOR_AND_SCALAR("mul", To::kCommon, kAll),
     TENSOR_AND_SCALAR("div", To::kFloat, kAll),
-    RULES("div", ".Tensor_mode", division),
-    RULES("div", ".Scalar_mode", division),
-    {.name = "aten::floor_divide", .type = pointwise<To::kCommon, kReals, 0, 1>},
-    {.name = "aten::floor_divide_.Tensor", .type = pointwise_<To::kCommon, kReals, 0, 1>, .writes = kFirst},
-    TENSOR_AND_SCALAR("remainder", To::kCommon, kReals),
-    {.name = "aten::remainder.Scalar_Tensor", .type = pointwise<To::kCommon, kReals, 0, 1>},
-    TENSOR_AND_SCALAR("fmod", To::kCommon, kReals),
+    // integers divided by zero are an error, and only the data tells
+    DIVIDES("div", ".Tensor_mode", fresh_from<division>, stored_from<division>),
+    DIVIDES("div", ".Scalar_mode", fresh_from<division>, stored_from<division>),
+    {.name = "aten::floor_divide", .type = quotient, .may_raise_on_data = true},
+    {.name = "aten::floor_divide_.Tensor", .type = quotient_, .writes = kFirst, .may_raise_on_data = true},
+    DIVIDES("remainder", ".Tensor", quotient, quotient_),
+    DIVIDES("remainder", ".Scalar", quotient, quotient_),
+    {.name = "aten::remainder.Scalar_Tensor", .type = quotient, .may_raise_on_data = true},
+    DIVIDES("fmod", ".Tensor", quotient, quotient_),
+    DIVIDES("fmod", ".Scalar", quotient, quotient_),
     {.name = "aten::pow.Tensor_Tensor", .type = pointwise<To::kCommon, kNoBool, 0, 1>},
     {.name = "aten::pow_.Tensor", .type = pointwise_<To::kCommon, kNoBool, 0, 1>, .writes = kFirst},
     {.name = "aten::pow.Tensor_Scalar", .type = fresh_from<power_of_tensor>},
     {.name = "aten::pow_.Scalar", .type = stored_from<power_of_tensor>, .writes = kFirst},
-    {.name = "aten::pow.Scalar", .type = pointwise<To::kCommon, kNoBool, 0, 1>},
+    {.name = "aten::pow.Scalar", .type = power_of_number},
 
     TENSOR_AND_SCALAR("eq", To::kBool, kAll),
     TENSOR_AND_SCALAR("ne", To::kBool, kAll),
@@ -224,12 +249,13 @@ constexpr Op kOps[] = {
     {.name = "aten::where.ScalarOther", .type = where},
     {.name = "aten::where.ScalarSelf", .type = where},
     RULES("addcmul", "", added<kNoBool>),
-    RULES("addcdiv", "", added<kInexact>),
+    RULES("addcdiv", "", quotient_added),
     RULES("lerp", ".Tensor", lerp_tensor),
     RULES("lerp", ".Scalar", lerp_scalar),
 };
 #undef BOTH
 #undef TENSOR_AND_SCALAR
+#undef DIVIDES
 #undef RULES
 
 }  // namespace

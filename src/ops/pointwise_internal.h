@@ -9,7 +9,7 @@ enum class To : uint8_t {
   kCommon,  ///< what the operands are promoted to
   kFloat,   ///< the same, but integers become the default float
   kBool,
-  kReal,    ///< the same, but complex numbers become their parts
+  kReal,  ///< the same, but complex numbers become their parts
 };
 
 struct Typed {

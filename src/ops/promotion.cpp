@@ -1,15 +1,29 @@
 // Type promotion. Operands come in three ranks: tensors with dimensions, tensors without, Python numbers. A lower rank
 // changes the result only when its category (bool, integer, float, complex) is above that of the higher ranks.
+#include <algorithm>
+#include <cmath>
+
 #include "ops/rules_internal.h"
 
 namespace magneto::ops {
 
 bool is_plain(Dtype dtype) {
   switch (dtype) {
-    case Dtype::kBool: case Dtype::kU8: case Dtype::kI8: case Dtype::kI16: case Dtype::kI32: case Dtype::kI64:
-    case Dtype::kF16: case Dtype::kBF16: case Dtype::kF32: case Dtype::kF64: case Dtype::kC64: case Dtype::kC128:
+    case Dtype::kBool:
+    case Dtype::kU8:
+    case Dtype::kI8:
+    case Dtype::kI16:
+    case Dtype::kI32:
+    case Dtype::kI64:
+    case Dtype::kF16:
+    case Dtype::kBF16:
+    case Dtype::kF32:
+    case Dtype::kF64:
+    case Dtype::kC64:
+    case Dtype::kC128:
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -22,18 +36,25 @@ bool accepts(unsigned accepted, Dtype dtype) {
 
 Dtype real_dtype(Dtype dtype) {
   switch (dtype) {
-    case Dtype::kC32: return Dtype::kF16;
-    case Dtype::kC64: return Dtype::kF32;
-    case Dtype::kC128: return Dtype::kF64;
-    default: return dtype;
+    case Dtype::kC32:
+      return Dtype::kF16;
+    case Dtype::kC64:
+      return Dtype::kF32;
+    case Dtype::kC128:
+      return Dtype::kF64;
+    default:
+      return dtype;
   }
 }
 
 static Dtype complex_dtype(Dtype dtype) {
   switch (dtype) {
-    case Dtype::kF64: return Dtype::kC128;
-    case Dtype::kF16: return Dtype::kC32;
-    default: return Dtype::kC64;  // bf16 has no complex of its own
+    case Dtype::kF64:
+      return Dtype::kC128;
+    case Dtype::kF16:
+      return Dtype::kC32;
+    default:
+      return Dtype::kC64;  // bf16 has no complex of its own
   }
 }
 
@@ -136,6 +157,38 @@ bool can_cast(Dtype from, Dtype to) {
   if (types::is_complex(from) && !types::is_complex(to)) return false;
   if (types::is_floating(from) && (types::is_integral(to) || to == Dtype::kBool)) return false;
   return from == Dtype::kBool || to != Dtype::kBool;
+}
+
+bool number_fits(const Call& call, size_t i, Dtype dtype) {
+  if (i < call.args.size() && std::holds_alternative<bool>(call.args[i])) return true;
+  const auto value = real(call, i);
+  if (!value) return false;
+  const double size = std::abs(*value);
+  switch (dtype) {
+    case Dtype::kBool:
+      return true;
+    case Dtype::kU8:
+      return *value >= 0 && size < 128;
+    case Dtype::kI8:
+      return size < 128;
+    case Dtype::kI16:
+      return size < 32768;
+    case Dtype::kI32:
+      return size < 2147483648.0;
+    case Dtype::kI64:
+      return size < 9e18;
+    case Dtype::kF16:
+      return !std::isfinite(*value) || size <= 65504;
+    case Dtype::kBF16:
+    case Dtype::kF32:
+    case Dtype::kC64:
+      return !std::isfinite(*value) || size <= 3.3e38;
+    case Dtype::kF64:
+    case Dtype::kC128:
+      return true;
+    default:
+      return false;
+  }
 }
 
 std::optional<Device> common_device(std::span<const Operand> operands) {

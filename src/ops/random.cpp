@@ -95,7 +95,10 @@ Results multinomial(const Call& call) {
 constexpr Op kOps[] = {
     {.name = "aten::bernoulli", .type = bernoulli, .may_raise_on_data = true, .random = true},
     {.name = "aten::bernoulli.p", .type = bernoulli, .random = true},
-    {.name = "aten::bernoulli_.Tensor", .type = draw_<kFloats>, .writes = kFirst, .may_raise_on_data = true,
+    {.name = "aten::bernoulli_.Tensor",
+     .type = draw_<kFloats>,
+     .writes = kFirst,
+     .may_raise_on_data = true,
      .random = true},
     {.name = "aten::bernoulli_.float", .type = draw_<kFloats>, .writes = kFirst, .random = true},
     {.name = "aten::exponential_", .type = draw_<kFloats>, .writes = kFirst, .random = true},

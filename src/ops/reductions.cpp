@@ -106,9 +106,9 @@ Results spread_of(const std::optional<Reduced>& r, bool with_mean) {
   return results;
 }
 template <bool with_mean>
-Results spread(const Call& call) { return spread_of(all_elements(call), with_mean); }
-template <bool with_mean>
-Results spread_dims(const Call& call) { return spread_of(along(call, 1, 3), with_mean); }
+Results spread_dims(const Call& call) {
+  return spread_of(along(call, 1, 3), with_mean);
+}
 
 Results vector_norm(const Call& call) {
   const auto r = along(call, 2, 3);
@@ -157,12 +157,10 @@ constexpr Op kOps[] = {
     {.name = "aten::min.dim", .type = value_and_index<kNoComplex>},
     {.name = "aten::prod", .type = sum},
     {.name = "aten::prod.dim_int", .type = sum_dims},
-    {.name = "aten::std", .type = spread<false>},
     {.name = "aten::std.correction", .type = spread_dims<false>},
     {.name = "aten::std_mean.correction", .type = spread_dims<true>},
     {.name = "aten::sum", .type = sum},
     {.name = "aten::sum.dim_IntList", .type = sum_dims},
-    {.name = "aten::var", .type = spread<false>},
     {.name = "aten::var.correction", .type = spread_dims<false>},
     {.name = "aten::var_mean.correction", .type = spread_dims<true>},
 };

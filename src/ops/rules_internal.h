@@ -27,16 +27,16 @@ using Truth = std::optional<bool>;
 
 // ---- arguments (arguments.cpp) -------------------------------------------------------------------------------------
 
-const TensorType* tensor(const Call& call, size_t i);   ///< nullptr: argument i is no defined tensor
-bool is_absent(const Call& call, size_t i);             ///< none, or an undefined tensor
+const TensorType* tensor(const Call& call, size_t i);  ///< nullptr: argument i is no defined tensor
+bool is_absent(const Call& call, size_t i);            ///< none, or an undefined tensor
 /// The tensors of a list, or nothing when one is missing.
 std::optional<std::vector<const TensorType*>> tensors(const Call& call, size_t i);
 std::optional<Expr> integer(const Call& call, size_t i);
-std::optional<int64_t> number(const Call& call, size_t i);             ///< an integer without symbols
-const Sizes* integers(const Call& call, size_t i);                     ///< nullptr: no list of integers
+std::optional<int64_t> number(const Call& call, size_t i);  ///< an integer without symbols
+const Sizes* integers(const Call& call, size_t i);          ///< nullptr: no list of integers
 std::optional<std::vector<int64_t>> numbers(const Call& call, size_t i);
 std::optional<bool> flag(const Call& call, size_t i);
-std::optional<double> real(const Call& call, size_t i);                ///< a float, or an integer without symbols
+std::optional<double> real(const Call& call, size_t i);  ///< a float, or an integer without symbols
 const std::string* text(const Call& call, size_t i);
 /// The dtype argument, `otherwise` when it is none; nothing when it is something else.
 std::optional<Dtype> dtype_or(const Call& call, size_t i, Dtype otherwise);
@@ -50,7 +50,7 @@ std::optional<size_t> dimension(const Call& call, size_t i, size_t rank);
 
 TensorType row_major(Dtype dtype, Device device, Sizes sizes);
 Result fresh(TensorType type);
-Result fresh(Dtype dtype, Device device, Sizes sizes);                 ///< row-major
+Result fresh(Dtype dtype, Device device, Sizes sizes);  ///< row-major
 Result view_of(int argument, TensorType type);
 Result same_as(const Call& call, int argument);
 Result undefined();
@@ -59,16 +59,16 @@ Results just(Result result);
 // ---- truths about sizes (arguments.cpp) ----------------------------------------------------------------------------
 
 Truth equal(const Call& call, const Expr& a, const Expr& b);
-Truth less(const Call& call, const Expr& a, const Expr& b);            ///< a < b
-inline bool known(Truth truth) { return truth.value_or(false); }       ///< known to hold
+Truth less(const Call& call, const Expr& a, const Expr& b);       ///< a < b
+inline bool known(Truth truth) { return truth.value_or(false); }  ///< known to hold
 Truth equal(const Call& call, const Sizes& a, const Sizes& b);
-Truth is_empty(const Call& call, const Sizes& sizes);                  ///< has no elements
+Truth is_empty(const Call& call, const Sizes& sizes);  ///< has no elements
 
 // ---- layouts (layout.cpp) ------------------------------------------------------------------------------------------
 
 Truth contiguous(const Call& call, const TensorType& type);
 Truth contiguous_in(const Call& call, const TensorType& type, MemoryFormat format);
-Truth dense(const Call& call, const TensorType& type);                 ///< non-overlapping and dense
+Truth dense(const Call& call, const TensorType& type);  ///< non-overlapping and dense
 std::optional<MemoryFormat> suggested_format(const Call& call, const TensorType& type);
 std::optional<Sizes> strides_in(const Sizes& sizes, MemoryFormat format);  ///< of a fresh tensor
 /// Strides of empty_like with preserve_format: those of a dense tensor, else dense ones in the same order.
@@ -91,13 +91,25 @@ std::optional<std::vector<Operand>> operands(const Call& call, std::initializer_
 std::optional<Dtype> promote(Dtype a, Dtype b);
 std::optional<Dtype> common_dtype(const Call& call, std::span<const Operand> operands);
 bool can_cast(Dtype from, Dtype to);
+/// Whether the number at argument i can be stored as `dtype`: torch refuses a number beyond its range.
+bool number_fits(const Call& call, size_t i, Dtype dtype);
 std::optional<Device> common_device(std::span<const Operand> operands);
-Dtype real_dtype(Dtype dtype);                    ///< of the parts of a complex number
-bool is_plain(Dtype dtype);                       ///< bool, the common integers, f16 to f64, c64, c128
+Dtype real_dtype(Dtype dtype);  ///< of the parts of a complex number
+bool is_plain(Dtype dtype);     ///< bool, the common integers, f16 to f64, c64, c128
 
 /// Kinds of element types, for what an operator accepts.
-enum Accept : unsigned { kBools = 1, kIntegers = 2, kFloats = 4, kComplexes = 8, kReals = 6, kNoComplex = 7, kAll = 15,
-                         kNoBool = 14, kInexact = 12, kBits = 3 };
+enum Accept : unsigned {
+  kBools = 1,
+  kIntegers = 2,
+  kFloats = 4,
+  kComplexes = 8,
+  kReals = 6,
+  kNoComplex = 7,
+  kAll = 15,
+  kNoBool = 14,
+  kInexact = 12,
+  kBits = 3
+};
 bool accepts(unsigned accepted, Dtype dtype);
 
 // ---- elementwise operators (iterator.cpp) --------------------------------------------------------------------------

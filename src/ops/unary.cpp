@@ -8,17 +8,32 @@ namespace {
 // Integers come back as they are, by a copy.
 Results rounding(const Call& call) { return pointwise<To::kCommon, kReals, 0>(call); }
 
-Results absolute(const Call& call) { return pointwise<To::kReal, kNoBool, 0>(call); }
+Results absolute(const Call& call) {
+  const TensorType* self = tensor(call, 0);
+  if (self && types::is_complex(self->dtype) && self->strides != types::contiguous_strides(self->sizes))
+    return std::nullopt;  // goes another way through torch, with layouts of its own
+  return pointwise<To::kReal, kNoBool, 0>(call);
+}
+
+// Made with empty_like, not by TensorIterator.
+Results like_itself(const Call& call) {
+  const TensorType* self = tensor(call, 0);
+  if (!self || !accepts(kNoComplex, self->dtype)) return std::nullopt;
+  auto result = fresh_like(call, *self, self->dtype, MemoryFormat::kPreserve);
+  return result ? just(std::move(*result)) : std::nullopt;
+}
 
 // x != x, a comparison of the tensor with itself.
 Results is_nan(const Call& call) { return pointwise<To::kBool, kAll, 0>(call); }
 
-#define FLOAT_OF(op, accepted)                                             \
-  {.name = "aten::" op, .type = pointwise<To::kFloat, accepted, 0>},       \
-  {.name = "aten::" op "_", .type = pointwise_<To::kFloat, accepted, 0>, .writes = kFirst}
-#define SAME_AS(op, accepted)                                              \
-  {.name = "aten::" op, .type = pointwise<To::kCommon, accepted, 0>},      \
-  {.name = "aten::" op "_", .type = pointwise_<To::kCommon, accepted, 0>, .writes = kFirst}
+#define FLOAT_OF(op, accepted)                                                             \
+  {.name = "aten::" op, .type = pointwise<To::kFloat, accepted, 0>}, {                     \
+    .name = "aten::" op "_", .type = pointwise_<To::kFloat, accepted, 0>, .writes = kFirst \
+  }
+#define SAME_AS(op, accepted)                                                               \
+  {.name = "aten::" op, .type = pointwise<To::kCommon, accepted, 0>}, {                     \
+    .name = "aten::" op "_", .type = pointwise_<To::kCommon, accepted, 0>, .writes = kFirst \
+  }
 
 constexpr Op kOps[] = {
     FLOAT_OF("acos", kAll),
@@ -53,7 +68,6 @@ constexpr Op kOps[] = {
     SAME_AS("bitwise_not", kBits),
     SAME_AS("frac", kFloats),
     SAME_AS("neg", kNoBool),
-    SAME_AS("nan_to_num", kNoComplex),
     SAME_AS("relu", kReals),
     SAME_AS("sgn", kAll),
     SAME_AS("sign", kNoComplex),
@@ -66,6 +80,8 @@ constexpr Op kOps[] = {
     {.name = "aten::isnan", .type = is_nan},
     {.name = "aten::logical_not", .type = pointwise<To::kBool, kAll, 0>},
     {.name = "aten::logical_not_", .type = pointwise_<To::kBool, kAll, 0>, .writes = kFirst},
+    {.name = "aten::nan_to_num", .type = like_itself},
+    {.name = "aten::nan_to_num_", .type = pointwise_<To::kCommon, kNoComplex, 0>, .writes = kFirst},
     {.name = "aten::round", .type = rounding},
     {.name = "aten::round_", .type = pointwise_<To::kCommon, kReals, 0>, .writes = kFirst},
     {.name = "aten::signbit", .type = pointwise<To::kBool, kNoComplex, 0>},

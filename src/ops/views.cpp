@@ -170,12 +170,17 @@ std::optional<TensorType> expanded(const Call& call) {
   const Sizes* wanted = integers(call, 1);
   if (!self || !wanted || wanted->size() < self->sizes.size()) return std::nullopt;
   const size_t rank = wanted->size(), shift = rank - self->sizes.size();
+  if (self->sizes.empty()) {
+    for (const Expr& size : *wanted)
+      if (less(call, size, 0) != false) return std::nullopt;
+    return TensorType{self->dtype, self->device, *wanted, Sizes(rank, Expr(0)), self->offset};
+  }
   TensorType type{self->dtype, self->device, *wanted, Sizes(rank), self->offset};
   for (size_t i = rank; i-- > 0;) {
     const bool is_new = i < shift;
     const Expr size = is_new ? Expr(1) : self->sizes[i - shift];
     // a new dimension continues the strides behind it
-    Expr stride = !is_new ? self->strides[i - shift] : i + 1 == rank ? Expr(1) : type.sizes[i + 1] * type.strides[i + 1];
+    Expr stride = is_new ? type.sizes[i + 1] * type.strides[i + 1] : self->strides[i - shift];
     if (type.sizes[i] == Expr(-1)) {
       if (is_new) return std::nullopt;
       type.sizes[i] = size;
@@ -348,8 +353,7 @@ std::optional<TensorType> diagonal(const Call& call) {
   const int64_t length =
       std::max<int64_t>(0, *shift >= 0 ? std::min(*rows, *columns - *shift) : std::min(*rows + *shift, *columns));
   TensorType type{self->dtype, self->device, {}, {}, self->offset};
-  if (length > 0)
-    type.offset = self->offset + (*shift >= 0 ? self->strides[*b] * *shift : self->strides[*a] * -*shift);
+  if (length > 0) type.offset = self->offset + (*shift >= 0 ? self->strides[*b] * *shift : self->strides[*a] * -*shift);
   for (size_t i = 0; i < self->sizes.size(); ++i) {
     if (i == *a || i == *b) continue;
     type.sizes.push_back(self->sizes[i]);

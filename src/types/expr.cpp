@@ -132,7 +132,8 @@ std::optional<int64_t> lowest(const Expr& e, const Least& least);
 
 std::optional<int64_t> lowest(const Atom& a, const Least& least) {
   switch (a.kind) {
-    case Atom::Kind::kSymbol: return a.symbol < least.size() ? std::max<int64_t>(least[a.symbol], 0) : 0;
+    case Atom::Kind::kSymbol:
+      return a.symbol < least.size() ? std::max<int64_t>(least[a.symbol], 0) : 0;
     case Atom::Kind::kMod:
       if (lowest(a.operands[1], least).value_or(-1) > 0) return 0;
       return std::nullopt;

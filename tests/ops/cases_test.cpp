@@ -1,7 +1,8 @@
-// Holds every shape rule to what torch really returned: cases.txt, written by make_cases.py. MAGNETO_CASES names another
-// file, MAGNETO_COVERAGE=1 prints for each operator how many of its cases its rule answers.
+// Holds every shape rule to what torch really returned: cases.txt, written by make_cases.py. MAGNETO_CASES names
+// another file, MAGNETO_COVERAGE=1 prints for each operator how many of its cases its rule answers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -61,9 +62,12 @@ Case read_case(const std::string& line) {
 
 std::string print(const Result& result, const graph::Graph& graph, const std::vector<graph::Arg>& args) {
   switch (result.kind) {
-    case Result::Kind::kFresh: return base::concat("fresh ", to_string(result.type));
-    case Result::Kind::kView: return base::concat("view ", result.of, " ", to_string(result.type));
-    case Result::Kind::kUndefined: return "undef";
+    case Result::Kind::kFresh:
+      return base::concat("fresh ", to_string(result.type));
+    case Result::Kind::kView:
+      return base::concat("view ", result.of, " ", to_string(result.type));
+    case Result::Kind::kUndefined:
+      return "undef";
     case Result::Kind::kSame: {
       std::string text = base::concat("same ", result.of);
       if (result.item >= 0) return base::concat(text, "/", result.item);
@@ -124,6 +128,83 @@ TEST(ShapeRules, AnswerAsTorchDoesOrNotAtAll) {
   // Every declared rule must be seen to answer something.
   for (const Op* op : all())
     EXPECT_TRUE(!op->type || counts[std::string(op->name)].answered > 0) << op->name << " answers no case";
+}
+
+// ---- the same with symbols ----------------------------------------------------------------------------------------
+
+/// Puts a symbol in the place of every size from 2 on, one symbol for each number, also in lists of integers.
+class Generaliser {
+ public:
+  std::vector<int64_t> values;  ///< of the symbols
+
+  types::Expr operator()(const types::Expr& size) {
+    const int64_t n = size.value_or(0);
+    if (n < 2 || n > 1000) return size;
+    const auto found = std::find(values.begin(), values.end(), n);
+    if (found == values.end()) {
+      values.push_back(n);
+      return types::Expr::symbol(static_cast<uint32_t>(values.size() - 1));
+    }
+    return types::Expr::symbol(static_cast<uint32_t>(found - values.begin()));
+  }
+  types::TensorType operator()(types::TensorType type) {
+    const bool plain = type.strides == types::contiguous_strides(type.sizes);
+    for (types::Expr& size : type.sizes) size = (*this)(size);
+    if (plain) type.strides = types::contiguous_strides(type.sizes);
+    return type;
+  }
+};
+
+types::TensorType evaluate(types::TensorType type, const std::vector<int64_t>& symbols) {
+  for (types::Expr& size : type.sizes) size = size.evaluate(symbols);
+  for (types::Expr& stride : type.strides) stride = stride.evaluate(symbols);
+  type.offset = type.offset.evaluate(symbols);
+  return type;
+}
+
+// What a rule says of symbols must be right for the numbers that they stand for.
+TEST(ShapeRules, AnswerWithSymbolsWhatTheyAnswerWithNumbers) {
+  const char* other = std::getenv("MAGNETO_CASES");
+  std::ifstream file(other ? other : MAGNETO_TEST_DIR "/cases.txt");
+  int answered = 0, wrong = 0;
+  std::map<std::string, Count> counts;
+  for (std::string line; std::getline(file, line);) {
+    const Op* op = find(line.substr(0, line.find('(')));
+    if (!op || !op->type || line.ends_with(" raises")) continue;
+    Case one = read_case(line);
+    graph::Graph symbolic;
+    Generaliser generalise;
+    for (const graph::ValueId id : one.graph.inputs()) symbolic.add_input(generalise(one.graph.value(id).type), "");
+    if (generalise.values.empty()) continue;
+    std::vector<graph::Arg> args = one.graph.nodes()[0].args;
+    for (graph::Arg& arg : args)
+      if (auto* list = std::get_if<types::Sizes>(&arg))
+        for (types::Expr& size : *list)
+          if (std::count(generalise.values.begin(), generalise.values.end(), size.value_or(-1)))
+            size = generalise(size);
+    for (size_t i = 0; i < generalise.values.size(); ++i)
+      symbolic.conditions.push_back({2, types::Relation::kLe, types::Expr::symbol(static_cast<uint32_t>(i))});
+    Count& count = counts[one.op];
+    ++count.cases;
+    const auto results = op->type(Call{args, &symbolic});
+    if (!results) continue;
+    std::vector<std::string> found;
+    for (Result result : *results) {
+      result.type = evaluate(result.type, generalise.values);
+      found.push_back(print(result, one.graph, args));
+    }
+    ++answered;
+    ++count.answered;
+    if (found == one.results) continue;
+    if (++wrong > 30) break;
+    std::string text;
+    for (const std::string& result : found) text += base::concat(text.empty() ? "" : ", ", result);
+    ADD_FAILURE() << line << "\n  answered with symbols, and for these numbers that is " << text;
+  }
+  std::printf("%d answers with symbols\n", answered);
+  if (std::getenv("MAGNETO_COVERAGE"))
+    for (const auto& [name, count] : counts)
+      std::printf("symbolic %5d of %5d  %s\n", count.answered, count.cases, name.c_str());
 }
 
 // The operators that 80 real models call, forward and backward.

@@ -115,7 +115,7 @@ def full_args(func, args, kwargs):
         else:
             value = arg.default_value
             if "ScalarType" in str(arg.real_type) and value is not None:
-                raise Unfit
+                value = {4: torch.int64}[value]
             values.append(list(value) if isinstance(value, (list, tuple)) else value)
     return values
 
@@ -163,8 +163,10 @@ def record(func, args, kwargs):
     name = op_name(func)
     try:
         result = func(*args, **kwargs)
-    except (RuntimeError, IndexError, ValueError, NotImplementedError, TypeError):
-        note(name, f"{name}({', '.join(texts)}) -> raises")
+    except (RuntimeError, IndexError, ValueError, NotImplementedError, TypeError) as error:
+        # a number in a tensor's place is refused by the Python door alone, detach_ of a view by autograd alone
+        if "Expected a value of type" not in str(error) and name != "aten::detach_":
+            note(name, f"{name}({', '.join(texts)}) -> raises")
         raise
     try:
         results = [result_text(r, values, texts) for r in flat_results(result)]
@@ -522,7 +524,17 @@ def by_hand():
         (aten.split.Tensor, ones(7, 2), 3), (aten.split_with_sizes.default, ones(7, 2), [3, 4]), (aten.unbind.int, y, 1),
         (aten.native_layer_norm_backward.default, ones(2, 3, 4), ones(2, 3, 4), [4], ones(2, 3, 1), ones(2, 3, 1), ones(4), ones(4), [True] * 3),
         (aten.native_group_norm_backward.default, x, x, ones(2, 3), ones(2, 3), ones(3), 2, 3, 20, 3, [True] * 3),
-        (aten.set_.source_Tensor, ones(3), ones(3)),
+        (aten._native_batch_norm_legit_no_training.default, x, ones(3), ones(3), ones(3), ones(3), 0.1, 1e-5),
+        (aten._unsafe_index.Tensor, ones(4, 3), [None, torch.tensor([0, 1])]),
+        (aten._unsafe_index_put.default, ones(4, 3), [torch.tensor([0, 1])], ones(2, 3)),
+        (aten.bernoulli_.Tensor, ones(3, 2), torch.rand(3, 2)), (aten.clamp_max.default, y, 0.5),
+        (aten.clamp_max_.default, ones(3), 0.5), (aten.gelu_.default, ones(3)), (aten.random_.default, ones(3)),
+        (aten.masked_fill.Tensor, ones(3, 4), ones(3, 4) > 0, torch.tensor(2.0)),
+        (aten.masked_fill.Scalar, torch.ones(3, 4).half(), ones(3, 4) > 0, -1e10),
+        (aten.index.Tensor, x, [torch.tensor([0, 1]), None, torch.tensor([[0], [1]])]),
+        (aten.index.Tensor, x, [None, torch.tensor([0, 1]), torch.tensor([[0], [1]])]),
+        (aten.index.Tensor, x, [None, None, None, torch.tensor([0, 1, 3])]),
+        (aten.expand.default, ones(()), [2, 1], ), (aten.expand.default, ones(3, 1), [2, -1, 4]),
     ]
     for func, *args in calls:
         for _ in range(3):
@@ -549,7 +561,7 @@ def main():
     isolated("by hand", by_hand)
     isolated("pointwise", pointwise_by_hand)
     from_op_db()
-    if "--all" in sys.argv:
+    if "--all" in sys.argv:  # every call, for a thorough look
         with open(sys.argv[sys.argv.index("--all") + 1], "w") as out:
             out.writelines(line + "\n" for name in sorted(lines) for line in lines[name])
     write(lines)
@@ -557,10 +569,16 @@ def main():
 
 def write(found):
     sources = "".join(p.read_text() for p in sorted((HERE / "../../src/ops").glob("*.cpp")))
-    declared = set(re.findall(r'"(aten::[\w.]+)"', sources))
+    literals = set(re.findall(r'"([\w.:]+)"', sources))
+
+    def is_declared(name):  # in full, or put together by a macro
+        base, _, overload = name[len("aten::"):].partition(".")
+        return name in literals or (base.rstrip("_") in literals and
+                                    ("." + overload in literals or overload in ("", "Tensor", "Scalar")))
+
     draw = random.Random(7)
     with open(HERE / "cases.txt", "w") as out:
-        for name in sorted(declared & set(found)):
+        for name in sorted(filter(is_declared, found)):
             every = [line for line in found[name] if len(line) < 400]
             kept = []
             for refused in (False, True):
@@ -568,7 +586,6 @@ def write(found):
                 most = PER_OP // 3 if refused else PER_OP
                 kept += part if len(part) <= most else draw.sample(part, most)
             out.writelines(line + "\n" for line in sorted(kept))
-    print("declared without a case:", " ".join(sorted(declared - set(found))), file=sys.stderr)
     print(sum(map(len, found.values())), "calls of", len(found), "operators", file=sys.stderr)
 
 

@@ -1,0 +1,62 @@
+#include "base/report.h"
+
+namespace magneto::base {
+
+// A process that runs for months must not grow with its report.
+static constexpr size_t kMostNotes = 10000;
+
+size_t Report::add(GraphNote note) {
+  std::lock_guard lock(mutex_);
+  if (content_.graphs.size() >= kMostNotes) return kMostNotes;
+  content_.graphs.push_back(std::move(note));
+  return content_.graphs.size() - 1;
+}
+
+void Report::add(BreakNote note) {
+  std::lock_guard lock(mutex_);
+  for (BreakNote& known : content_.breaks)
+    if (known.callable == note.callable && known.where == note.where && known.what == note.what) {
+      ++known.count;
+      return;
+    }
+  if (content_.breaks.size() < kMostNotes) content_.breaks.push_back(std::move(note));
+}
+
+void Report::add(RecompileNote note) {
+  std::lock_guard lock(mutex_);
+  if (content_.recompiles.size() < kMostNotes) content_.recompiles.push_back(std::move(note));
+}
+
+void Report::add(FallbackNote note) {
+  std::lock_guard lock(mutex_);
+  for (FallbackNote& known : content_.fallbacks)
+    if (known.callable == note.callable && known.where == note.where && known.reason == note.reason) return;
+  if (content_.fallbacks.size() < kMostNotes) content_.fallbacks.push_back(std::move(note));
+}
+
+void Report::clear() {
+  std::lock_guard lock(mutex_);
+  content_ = {};
+}
+
+Report::Content Report::content(uint64_t callable) const {
+  std::lock_guard lock(mutex_);
+  if (callable == 0) return content_;
+  Content chosen;
+  auto copy = [&](const auto& from, auto& to) {
+    for (const auto& note : from)
+      if (note.callable == callable) to.push_back(note);
+  };
+  copy(content_.graphs, chosen.graphs);
+  copy(content_.breaks, chosen.breaks);
+  copy(content_.recompiles, chosen.recompiles);
+  copy(content_.fallbacks, chosen.fallbacks);
+  return chosen;
+}
+
+Report& process_report() {
+  static Report report;
+  return report;
+}
+
+}  // namespace magneto::base

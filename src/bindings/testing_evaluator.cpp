@@ -1,5 +1,5 @@
-// bindings/testing_evaluator.cpp: the evaluator's door for tests. It needs CPython only, so that tests/cpython/ can build it
-// apart from torch in seconds.
+// bindings/testing_evaluator.cpp: the evaluator's door for tests. It needs CPython only, so that tests/cpython/ can
+// build it apart from torch in seconds.
 #include <random>
 #include <vector>
 
@@ -24,37 +24,85 @@ class StoppingSemantics : public Semantics {
   long long again = -1;      ///< the countdown after a stop
 
   PyObject* load_global(Activation& a, PyObject* n) override { return stops() ? kStop : Semantics::load_global(a, n); }
-  int store_global(Activation& a, PyObject* n, PyObject* v) override { return stops() ? kStopStatus : Semantics::store_global(a, n, v); }
+  int store_global(Activation& a, PyObject* n, PyObject* v) override {
+    return stops() ? kStopStatus : Semantics::store_global(a, n, v);
+  }
   PyObject* load_name(Activation& a, PyObject* n) override { return stops() ? kStop : Semantics::load_name(a, n); }
-  int store_name(Activation& a, PyObject* n, PyObject* v) override { return stops() ? kStopStatus : Semantics::store_name(a, n, v); }
+  int store_name(Activation& a, PyObject* n, PyObject* v) override {
+    return stops() ? kStopStatus : Semantics::store_name(a, n, v);
+  }
   PyObject* load_cell(Activation& a, PyObject* c) override { return stops() ? kStop : Semantics::load_cell(a, c); }
-  int store_cell(Activation& a, PyObject* c, PyObject* v) override { return stops() ? kStopStatus : Semantics::store_cell(a, c, v); }
-  PyObject* load_attr(Activation& a, PyObject* o, PyObject* n) override { return stops() ? kStop : Semantics::load_attr(a, o, n); }
-  int load_method(Activation& a, PyObject* o, PyObject* n, PyObject** m) override { return stops() ? kStopStatus : Semantics::load_method(a, o, n, m); }
-  PyObject* load_special(Activation& a, PyObject* o, PyObject* n) override { return stops() ? kStop : Semantics::load_special(a, o, n); }
-  PyObject* load_super_attr(Activation& a, PyObject* g, PyObject* c, PyObject* o, PyObject* n) override { return stops() ? kStop : Semantics::load_super_attr(a, g, c, o, n); }
-  int store_attr(Activation& a, PyObject* o, PyObject* n, PyObject* v) override { return stops() ? kStopStatus : Semantics::store_attr(a, o, n, v); }
-  PyObject* load_item(Activation& a, PyObject* c, PyObject* k) override { return stops() ? kStop : Semantics::load_item(a, c, k); }
-  int store_item(Activation& a, PyObject* c, PyObject* k, PyObject* v) override { return stops() ? kStopStatus : Semantics::store_item(a, c, k, v); }
+  int store_cell(Activation& a, PyObject* c, PyObject* v) override {
+    return stops() ? kStopStatus : Semantics::store_cell(a, c, v);
+  }
+  PyObject* load_attr(Activation& a, PyObject* o, PyObject* n) override {
+    return stops() ? kStop : Semantics::load_attr(a, o, n);
+  }
+  int load_method(Activation& a, PyObject* o, PyObject* n, PyObject** m) override {
+    return stops() ? kStopStatus : Semantics::load_method(a, o, n, m);
+  }
+  PyObject* load_special(Activation& a, PyObject* o, PyObject* n) override {
+    return stops() ? kStop : Semantics::load_special(a, o, n);
+  }
+  PyObject* load_super_attr(Activation& a, PyObject* g, PyObject* c, PyObject* o, PyObject* n) override {
+    return stops() ? kStop : Semantics::load_super_attr(a, g, c, o, n);
+  }
+  int store_attr(Activation& a, PyObject* o, PyObject* n, PyObject* v) override {
+    return stops() ? kStopStatus : Semantics::store_attr(a, o, n, v);
+  }
+  PyObject* load_item(Activation& a, PyObject* c, PyObject* k) override {
+    return stops() ? kStop : Semantics::load_item(a, c, k);
+  }
+  int store_item(Activation& a, PyObject* c, PyObject* k, PyObject* v) override {
+    return stops() ? kStopStatus : Semantics::store_item(a, c, k, v);
+  }
   PyObject* unary(Activation& a, int w, PyObject* o) override { return stops() ? kStop : Semantics::unary(a, w, o); }
-  PyObject* binary(Activation& a, int w, PyObject* l, PyObject* r) override { return stops() ? kStop : Semantics::binary(a, w, l, r); }
-  PyObject* compare(Activation& a, PyObject* l, PyObject* r, int op) override { return stops() ? kStop : Semantics::compare(a, l, r, op); }
-  int contains(Activation& a, PyObject* c, PyObject* i) override { return stops() ? kStopStatus : Semantics::contains(a, c, i); }
+  PyObject* binary(Activation& a, int w, PyObject* l, PyObject* r) override {
+    return stops() ? kStop : Semantics::binary(a, w, l, r);
+  }
+  PyObject* compare(Activation& a, PyObject* l, PyObject* r, int op) override {
+    return stops() ? kStop : Semantics::compare(a, l, r, op);
+  }
+  int contains(Activation& a, PyObject* c, PyObject* i) override {
+    return stops() ? kStopStatus : Semantics::contains(a, c, i);
+  }
   int truth(Activation& a, PyObject* o) override { return stops() ? kStopStatus : Semantics::truth(a, o); }
-  PyObject* identical(Activation& a, PyObject* l, PyObject* r, bool n) override { return stops() ? kStop : Semantics::identical(a, l, r, n); }
-  PyObject* format(Activation& a, PyObject* v, int c, PyObject* s) override { return stops() ? kStop : Semantics::format(a, v, c, s); }
+  PyObject* identical(Activation& a, PyObject* l, PyObject* r, bool n) override {
+    return stops() ? kStop : Semantics::identical(a, l, r, n);
+  }
+  PyObject* format(Activation& a, PyObject* v, int c, PyObject* s) override {
+    return stops() ? kStop : Semantics::format(a, v, c, s);
+  }
   PyObject* iter(Activation& a, PyObject* o) override { return stops() ? kStop : Semantics::iter(a, o); }
   PyObject* next(Activation& a, PyObject* i) override { return stops() ? kStop : Semantics::next(a, i); }
   PyObject* length(Activation& a, PyObject* o) override { return stops() ? kStop : Semantics::length(a, o); }
-  PyObject* call(Activation& a, PyObject* c, PyObject* const* args, size_t n, PyObject* k) override { return stops() ? kStop : Semantics::call(a, c, args, n, k); }
-  PyObject* call_ex(Activation& a, PyObject* c, PyObject* args, PyObject* k) override { return stops() ? kStop : Semantics::call_ex(a, c, args, k); }
-  PyObject* import_name(Activation& a, PyObject* n, PyObject* f, PyObject* l) override { return stops() ? kStop : Semantics::import_name(a, n, f, l); }
-  PyObject* import_from(Activation& a, PyObject* m, PyObject* n) override { return stops() ? kStop : Semantics::import_from(a, m, n); }
-  int extend_list(Activation& a, PyObject* l, PyObject* s) override { return stops() ? kStopStatus : Semantics::extend_list(a, l, s); }
-  int update_set(Activation& a, PyObject* s, PyObject* f) override { return stops() ? kStopStatus : Semantics::update_set(a, s, f); }
-  int update_dict(Activation& a, PyObject* d, PyObject* s) override { return stops() ? kStopStatus : Semantics::update_dict(a, d, s); }
-  int merge_dict(Activation& a, PyObject* d, PyObject* s, PyObject* c) override { return stops() ? kStopStatus : Semantics::merge_dict(a, d, s, c); }
-  int unpack(Activation& a, PyObject* s, int b, int f, PyObject** i) override { return stops() ? kStopStatus : Semantics::unpack(a, s, b, f, i); }
+  PyObject* call(Activation& a, PyObject* c, PyObject* const* args, size_t n, PyObject* k) override {
+    return stops() ? kStop : Semantics::call(a, c, args, n, k);
+  }
+  PyObject* call_ex(Activation& a, PyObject* c, PyObject* args, PyObject* k) override {
+    return stops() ? kStop : Semantics::call_ex(a, c, args, k);
+  }
+  PyObject* import_name(Activation& a, PyObject* n, PyObject* f, PyObject* l) override {
+    return stops() ? kStop : Semantics::import_name(a, n, f, l);
+  }
+  PyObject* import_from(Activation& a, PyObject* m, PyObject* n) override {
+    return stops() ? kStop : Semantics::import_from(a, m, n);
+  }
+  int extend_list(Activation& a, PyObject* l, PyObject* s) override {
+    return stops() ? kStopStatus : Semantics::extend_list(a, l, s);
+  }
+  int update_set(Activation& a, PyObject* s, PyObject* f) override {
+    return stops() ? kStopStatus : Semantics::update_set(a, s, f);
+  }
+  int update_dict(Activation& a, PyObject* d, PyObject* s) override {
+    return stops() ? kStopStatus : Semantics::update_dict(a, d, s);
+  }
+  int merge_dict(Activation& a, PyObject* d, PyObject* s, PyObject* c) override {
+    return stops() ? kStopStatus : Semantics::merge_dict(a, d, s, c);
+  }
+  int unpack(Activation& a, PyObject* s, int b, int f, PyObject** i) override {
+    return stops() ? kStopStatus : Semantics::unpack(a, s, b, f, i);
+  }
   int other(Activation& a, const char* w) override { return stops() ? kStopStatus : Semantics::other(a, w); }
 
  private:
@@ -72,11 +120,11 @@ class StoppingSemantics : public Semantics {
 class TestDirector : public PlainDirector {
  public:
   StoppingSemantics stopping;
-  PyObject* only = nullptr;    ///< a set of code objects; nullptr: all frames
-  int budget = 0;              ///< > 0: every frame is handed over after a random number of instructions below it
-  long long leave_at = -1;     ///< the instruction, counted over all frames, before which something happens:
+  PyObject* only = nullptr;  ///< a set of code objects; nullptr: all frames
+  int budget = 0;            ///< > 0: every frame is handed over after a random number of instructions below it
+  long long leave_at = -1;   ///< the instruction, counted over all frames, before which something happens:
   enum class Act { kHandOver, kReturn, kRaise, kRewrite } act = Act::kHandOver;
-  PyObject* value = nullptr;   ///< returned or raised
+  PyObject* value = nullptr;  ///< returned or raised
   std::minstd_rand random;
 
   void start() {
@@ -117,10 +165,18 @@ class TestDirector : public PlainDirector {
   void left(Activation& activation, Exit exit, PyObject*) override {
     statistics.instructions += activation.executed();
     switch (exit) {
-      case Exit::kReturned: ++statistics.returned; break;
-      case Exit::kRaised: ++statistics.raised; break;
-      case Exit::kHandedOver: ++statistics.handed_over; break;
-      case Exit::kYielded: ++statistics.yielded; break;
+      case Exit::kReturned:
+        ++statistics.returned;
+        break;
+      case Exit::kRaised:
+        ++statistics.raised;
+        break;
+      case Exit::kHandedOver:
+        ++statistics.handed_over;
+        break;
+      case Exit::kYielded:
+        ++statistics.yielded;
+        break;
     }
   }
 
@@ -221,8 +277,8 @@ PyObject* pass_through(PyObject*, PyObject*) {
 PyObject* get_statistics(PyObject*, PyObject*) {
   const Statistics& s = statistics;
   return Py_BuildValue("{sLsLsLsLsLsLsLsO}", "frames", s.frames, "instructions", s.instructions, "returned", s.returned,
-                       "raised", s.raised, "handed_over", s.handed_over, "yielded", s.yielded, "stops", s.stops, "pending",
-                       director().leave_at >= 0 || director().stopping.countdown >= 0 ? Py_True : Py_False);
+                       "raised", s.raised, "handed_over", s.handed_over, "yielded", s.yielded, "stops", s.stops,
+                       "pending", director().leave_at >= 0 || director().stopping.countdown >= 0 ? Py_True : Py_False);
 }
 
 PyObject* opcode_numbers(PyObject*, PyObject*) {
@@ -247,13 +303,17 @@ PyObject* unsupported(PyObject*, PyObject*) {
 
 PyMethodDef functions[] = {
     {"run_all_frames", run_all_frames, METH_VARARGS,
-     "run_all_frames(budget=0, seed=0): the evaluator runs every frame of every thread; with a budget each frame goes to "
+     "run_all_frames(budget=0, seed=0): the evaluator runs every frame of every thread; with a budget each frame goes "
+     "to "
      "CPython after a random number of instructions below it"},
-    {"hand_over_at", hand_over_at, METH_VARARGS, "hand_over_at(n): the frame of the n-th instruction goes to CPython before it"},
+    {"hand_over_at", hand_over_at, METH_VARARGS,
+     "hand_over_at(n): the frame of the n-th instruction goes to CPython before it"},
     {"return_at", return_at, METH_VARARGS, "return_at(n, value): before the n-th instruction its frame returns"},
     {"raise_at", raise_at, METH_VARARGS, "raise_at(n, exception): instead of the n-th instruction"},
-    {"rewrite_from", rewrite_from, METH_VARARGS, "rewrite_from(n): slots and stack are rewritten before each instruction"},
-    {"stop_at", stop_at, METH_VARARGS, "stop_at(n, again=-1): the n-th primitive declines and is stepped over; then every again + 1"},
+    {"rewrite_from", rewrite_from, METH_VARARGS,
+     "rewrite_from(n): slots and stack are rewritten before each instruction"},
+    {"stop_at", stop_at, METH_VARARGS,
+     "stop_at(n, again=-1): the n-th primitive declines and is stepped over; then every again + 1"},
     {"only", only, METH_O, "only(codes): the frames of these code objects; None: all"},
     {"pass_through", pass_through, METH_NOARGS, "the hook is armed and wants no frame"},
     {"off", off, METH_NOARGS, "CPython runs all frames"},

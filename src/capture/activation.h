@@ -1,6 +1,6 @@
-// capture/activation.h: one Python frame that we execute in place. Locals and stack live in CPython's own frame, so that
-// sys._getframe, tracebacks, debuggers and the garbage collector see an ordinary frame, and handing it back to CPython
-// in the middle costs no copying.
+// capture/activation.h: one Python frame that we execute in place. Locals and stack live in CPython's own frame, so
+// that sys._getframe, tracebacks, debuggers and the garbage collector see an ordinary frame, and handing it back to
+// CPython in the middle costs no copying.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -32,16 +32,16 @@ class Director {
   virtual Go at_boundary(Activation& activation) = 0;
   /// A primitive stopped; the frame stands before the instruction at activation.next(). Usually kStepOver.
   virtual Go stopped(Activation& activation) = 0;
-  /// The frame is finished (result, or nullptr: an exception leaves it, it is set), yields, or goes to CPython. A function
-  /// that makes its generator yields, too (without a result): its frame comes back through the hook when it is resumed.
-  /// Called once for each entered(), while the frame is still linked; the error that may be set is to be kept.
+  /// The frame is finished (result, or nullptr: an exception leaves it, it is set), yields, or goes to CPython. A
+  /// function that makes its generator yields, too (without a result): its frame comes back through the hook when it is
+  /// resumed. Called once for each entered(), while the frame is still linked; the error that may be set is to be kept.
   enum class Exit { kReturned, kRaised, kHandedOver, kYielded };
   virtual void left(Activation& activation, Exit exit, PyObject* result) = 0;
 };
 
 /// The code of a function as plain instructions: de-specialised, kept beside the code object.
 struct CodeText {
-  PyObject* bytes = nullptr;   ///< keeps `units` alive
+  PyObject* bytes = nullptr;  ///< keeps `units` alive
   const uint8_t* units = nullptr;
   int count = 0;
 };
@@ -56,7 +56,7 @@ class Activation {
   /// Executes the frame as an eval function does (PEP 523): new reference or nullptr with an error.
   PyObject* run();
 
-  static Activation* innermost();          ///< of this thread; nullptr
+  static Activation* innermost();  ///< of this thread; nullptr
   Activation* outer() const { return outer_; }
   Director& director() const { return director_; }
 
@@ -70,7 +70,7 @@ class Activation {
   /// (EXTENDED_ARG, KW_NAMES) count as part of the instruction they belong to.
   int next() const { return next_; }
   void set_next(int index) { next_ = index; }
-  int current_line() const;                ///< of the instruction at next(); 0: unknown
+  int current_line() const;  ///< of the instruction at next(); 0: unknown
 
   Semantics& semantics() const { return *semantics_; }
   void set_semantics(Semantics& semantics) { semantics_ = &semantics; }
@@ -78,8 +78,8 @@ class Activation {
   // Slots. Locals (with cells and free variables) come first, then the stack. Owned references; nullptr is legal.
   int local_count() const;
   int stack_depth() const;
-  PyObject* local(int index) const;        ///< borrowed
-  PyObject* stack(int index) const;        ///< borrowed; 0 is the bottom
+  PyObject* local(int index) const;  ///< borrowed
+  PyObject* stack(int index) const;  ///< borrowed; 0 is the bottom
   void set_local(int index, PyObject* owned);
   /// Replaces the whole stack by `owned` (references are taken over).
   void set_stack(const std::vector<PyObject*>& owned);
@@ -111,7 +111,7 @@ class Activation {
   bool boundary_ = false;
   int64_t executed_ = 0;
   PyObject* result_ = nullptr;
-  Slot* top_ = nullptr;   ///< stack pointer while we run (3.11 - 3.13)
+  Slot* top_ = nullptr;  ///< stack pointer while we run (3.11 - 3.13)
 };
 
 }  // namespace magneto::capture

@@ -116,7 +116,8 @@ Step Evaluator::ask(const char* what) {
   return status < 0 ? failed(status) : Step::kNext;
 }
 
-/// A Python function that does nothing; borrowed, made once. No code runs to make it: that would serve the breaker already.
+/// A Python function that does nothing; borrowed, made once. No code runs to make it: that would serve the breaker
+/// already.
 static PyObject* empty_function() {
   static PyObject* function = nullptr;
   if (function != nullptr) return function;
@@ -128,10 +129,11 @@ static PyObject* empty_function() {
   return function;
 }
 
-// CPython serves its eval breaker in RESUME, so a call of an empty Python function does all there is to do. It runs behind
-// the hook's back: signal handlers and finalizers are no part of this frame.
+// CPython serves its eval breaker in RESUME, so a call of an empty Python function does all there is to do. It runs
+// behind the hook's back: signal handlers and finalizers are no part of this frame.
 Step Evaluator::serve_breaker() {
-  if (!eval_breaker_is_set(thread())) [[likely]] return Step::kNext;
+  if (!eval_breaker_is_set(thread())) [[likely]]
+    return Step::kNext;
   Hooked nobody(nullptr);
   PyObject* function = empty_function();
   if (function == nullptr) return Step::kError;
@@ -213,8 +215,9 @@ PyObject* Evaluator::returned() {
   return let_cpython_run(index, false);
 }
 
-// The exception leaves the frame. Where the eval function must clear it, CPython raises once more: at the instruction, with
-// the error set (it adds the traceback entry that unwind() left out), or by executing an instruction that re-raises.
+// The exception leaves the frame. Where the eval function must clear it, CPython raises once more: at the instruction,
+// with the error set (it adds the traceback entry that unwind() left out), or by executing an instruction that
+// re-raises.
 PyObject* Evaluator::raised(Step how) {
   leave(Director::Exit::kRaised, nullptr);
   if (kCallerClearsFrame) {

@@ -1,5 +1,5 @@
-// capture/evaluator.h: executes the instructions of one activation. What an instruction does is an opcode handler (opcodes.h);
-// here is what handlers share: the stack, the instruction at hand, and the ways in which a step can end.
+// capture/evaluator.h: executes the instructions of one activation. What an instruction does is an opcode handler
+// (opcodes.h); here is what handlers share: the stack, the instruction at hand, and the ways in which a step can end.
 #pragma once
 #include "capture/activation.h"
 #include "capture/frame_abi.h"
@@ -24,17 +24,17 @@ enum class Step {
 struct Instruction {
   const OpcodeRow* row;
   int argument;
-  int at;             ///< index of the opcode itself; the first prefix is at Activation::next()
-  int after;          ///< index of the next instruction; jumps change it
-  PyObject* keywords; ///< names from KW_NAMES, borrowed; nullptr
+  int at;              ///< index of the opcode itself; the first prefix is at Activation::next()
+  int after;           ///< index of the next instruction; jumps change it
+  PyObject* keywords;  ///< names from KW_NAMES, borrowed; nullptr
 };
 Instruction decode(PyCodeObject* code, const CodeText& text, int index);
 
 /// A handler of the exception table.
 struct Handler {
   int target;
-  int depth;       ///< of the stack that it expects
-  bool wants_last; ///< push the index of the raising instruction
+  int depth;        ///< of the stack that it expects
+  bool wants_last;  ///< push the index of the raising instruction
 };
 bool find_handler(PyCodeObject* code, int index, Handler* handler);
 

@@ -8,8 +8,7 @@ static void raise_about_name(PyObject* kind, const char* format, PyObject* name)
   PyErr_Format(kind, format, text);
   if (kind != PyExc_NameError) return;
   PyObject* exception = take_error();  // the name lets the interpreter suggest another one
-  if (PyErr_GivenExceptionMatches(exception, PyExc_NameError) &&
-      PyObject_SetAttrString(exception, "name", name) < 0)
+  if (PyErr_GivenExceptionMatches(exception, PyExc_NameError) && PyObject_SetAttrString(exception, "name", name) < 0)
     PyErr_Clear();
   set_error(exception);
 }
@@ -23,7 +22,8 @@ void raise_unbound(PyCodeObject* code, int local) {
                      "cannot access local variable '%s' where it is not associated with a value", name);
   else
     raise_about_name(PyExc_NameError,
-                     "cannot access free variable '%s' where it is not associated with a value in enclosing scope", name);
+                     "cannot access free variable '%s' where it is not associated with a value in enclosing scope",
+                     name);
 }
 
 void reword_keyword_error(PyObject* callable, PyObject* keywords) {
@@ -31,7 +31,8 @@ void reword_keyword_error(PyObject* callable, PyObject* keywords) {
     PyErr_Clear();
     PyObject* who = _PyObject_FunctionStr(callable);
     if (who == nullptr) return;
-    PyErr_Format(PyExc_TypeError, "%U argument after ** must be a mapping, not %.200s", who, Py_TYPE(keywords)->tp_name);
+    PyErr_Format(PyExc_TypeError, "%U argument after ** must be a mapping, not %.200s", who,
+                 Py_TYPE(keywords)->tp_name);
     Py_DECREF(who);
     return;
   }
@@ -45,7 +46,8 @@ void reword_keyword_error(PyObject* callable, PyObject* keywords) {
   }
   PyObject* who = _PyObject_FunctionStr(callable);
   if (who != nullptr) {
-    PyErr_Format(PyExc_TypeError, "%U got multiple values for keyword argument '%S'", who, PyTuple_GET_ITEM(arguments, 0));
+    PyErr_Format(PyExc_TypeError, "%U got multiple values for keyword argument '%S'", who,
+                 PyTuple_GET_ITEM(arguments, 0));
     Py_DECREF(who);
   }
   Py_XDECREF(type);
@@ -57,7 +59,8 @@ bool check_star_arguments(PyObject* callable, PyObject* arguments) {
   if (Py_TYPE(arguments)->tp_iter != nullptr || PySequence_Check(arguments)) return true;
   PyObject* who = _PyObject_FunctionStr(callable);
   if (who == nullptr) return false;
-  PyErr_Format(PyExc_TypeError, "%U argument after * must be an iterable, not %.200s", who, Py_TYPE(arguments)->tp_name);
+  PyErr_Format(PyExc_TypeError, "%U argument after * must be an iterable, not %.200s", who,
+               Py_TYPE(arguments)->tp_name);
   Py_DECREF(who);
   return false;
 }

@@ -4,8 +4,8 @@
 
 namespace magneto::capture {
 
-void raise_name_error(PyObject* name);                     ///< name 'x' is not defined
-void raise_unbound(PyCodeObject* code, int local);         ///< a local, cell or free variable without value
+void raise_name_error(PyObject* name);              ///< name 'x' is not defined
+void raise_unbound(PyCodeObject* code, int local);  ///< a local, cell or free variable without value
 /// An error of filling keyword arguments is set: the same for the user of `callable`.
 void reword_keyword_error(PyObject* callable, PyObject* keywords);
 /// False with an error set: what follows * in a call cannot be iterated.

@@ -8,7 +8,9 @@ static bool is_group(PyObject* object) {
 
 static PyObject* parts_of(PyObject* group) { return reinterpret_cast<PyBaseExceptionGroupObject*>(group)->excs; }
 
-static PyObject* make_group(PyObject* parts) { return PyObject_CallFunction(PyExc_BaseExceptionGroup, "sO", "", parts); }
+static PyObject* make_group(PyObject* parts) {
+  return PyObject_CallFunction(PyExc_BaseExceptionGroup, "sO", "", parts);
+}
 
 bool split_group(PyObject* exception, PyObject* type, PyObject** match, PyObject** rest) {
   *match = *rest = nullptr;
@@ -124,7 +126,8 @@ static bool sort(PyObject* original, PyObject* raised, PyObject* leaves, PyObjec
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(raised); ++i) {
     PyObject* exception = PyList_GET_ITEM(raised, i);
     if (exception == Py_None) continue;
-    bool sorted = is_reraised(exception, original) ? add_leaves(exception, leaves) : PyList_Append(fresh, exception) == 0;
+    bool sorted =
+        is_reraised(exception, original) ? add_leaves(exception, leaves) : PyList_Append(fresh, exception) == 0;
     if (!sorted) return false;
   }
   return true;

@@ -1,5 +1,5 @@
-// From an error to its handler, as CPython's eval loop does it: a traceback entry for this frame, the exception table, the
-// stack cut to the depth the handler expects.
+// From an error to its handler, as CPython's eval loop does it: a traceback entry for this frame, the exception table,
+// the stack cut to the depth the handler expects.
 #include "capture/evaluator.h"
 #include "capture/opcodes.h"
 

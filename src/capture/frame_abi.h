@@ -1,9 +1,9 @@
-// capture/frame_abi.h: CPython's private frame, as far as we touch it. Every difference between CPython versions that is not
-// an opcode is in this file, so that the rest of the evaluator has no version tests; what an opcode means in which version is
-// the business of opcodes.cpp.
+// capture/frame_abi.h: CPython's private frame, as far as we touch it. Every difference between CPython versions that
+// is not an opcode is in this file, so that the rest of the evaluator has no version tests; what an opcode means in
+// which version is the business of opcodes.cpp.
 //
-//   while C++ executes instruction k   current(frame) = k, the stack depth is hidden (-1), as in CPython's own eval loop
-//   before CPython goes on at k        next(frame) = k, the depth is written, the frame is unlinked
+//   while C++ executes instruction k   current(frame) = k, the stack depth is hidden (-1), as in CPython's own eval
+//   loop before CPython goes on at k        next(frame) = k, the depth is written, the frame is unlinked
 #pragma once
 #ifndef PY_SSIZE_T_CLEAN
 #define PY_SSIZE_T_CLEAN
@@ -159,8 +159,9 @@ class FrameLink {
 #endif
 };
 
-/// The part of the recursion limits that CPython takes when it enters a frame. We hold it from the start: CPython repeats
-/// its check when it gets the frame in the middle, and a failure there would leave the frame without running its handlers.
+/// The part of the recursion limits that CPython takes when it enters a frame. We hold it from the start: CPython
+/// repeats its check when it gets the frame in the middle, and a failure there would leave the frame without running
+/// its handlers.
 class RecursionReserve {
  public:
   static bool has_room(PyThreadState* thread) {
@@ -243,8 +244,8 @@ inline void tell_about_unwind(PyThreadState* thread) {
   tell_listener(thread, thread->c_profilefunc, thread->c_profileobj, PyTrace_RETURN);
 }
 
-/// RESUME instruments code whose version is old (3.12+). A frame handed over behind RESUME must not have stale code. Code that
-/// was never instrumented has nothing stale in it, whatever its version is.
+/// RESUME instruments code whose version is old (3.12+). A frame handed over behind RESUME must not have stale code.
+/// Code that was never instrumented has nothing stale in it, whatever its version is.
 inline bool instrumentation_is_stale(PyThreadState* thread, PyCodeObject* code) {
 #if PY_VERSION_HEX < 0x030C0000
   (void)thread, (void)code;
@@ -266,8 +267,8 @@ inline bool eval_breaker_is_set(PyThreadState* thread) {
 #endif
 }
 
-/// Who clears a finished frame: the caller of the eval function (3.11), or the eval function, which exports no helper for it
-/// (3.12): there CPython itself has to execute the last instruction.
+/// Who clears a finished frame: the caller of the eval function (3.11), or the eval function, which exports no helper
+/// for it (3.12): there CPython itself has to execute the last instruction.
 inline constexpr bool kCallerClearsFrame = PY_VERSION_HEX < 0x030C0000;
 
 /// exc_info holds nullptr, not None, where no exception is handled.
@@ -299,8 +300,8 @@ inline PyObject* take_error() {
 #endif
 }
 
-/// The arguments of an error as PyErr_Fetch gave it. 3.11 keeps them apart from the exception until somebody asks for it,
-/// unless another exception is being handled; its eval loop then overlooks them, and so do we.
+/// The arguments of an error as PyErr_Fetch gave it. 3.11 keeps them apart from the exception until somebody asks for
+/// it, unless another exception is being handled; its eval loop then overlooks them, and so do we.
 inline PyObject* fetched_arguments(PyObject* value) {
 #if PY_VERSION_HEX >= 0x030C0000
   return value != nullptr ? reinterpret_cast<PyBaseExceptionObject*>(value)->args : nullptr;
@@ -314,7 +315,8 @@ inline void set_error(PyObject* exception) {
 #if PY_VERSION_HEX >= 0x030C0000
   PyErr_SetRaisedException(exception);
 #else
-  PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(exception))), exception, PyException_GetTraceback(exception));
+  PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(exception))), exception,
+                PyException_GetTraceback(exception));
 #endif
 }
 
@@ -328,8 +330,12 @@ inline int set_code_extra(PyObject* code, Py_ssize_t index, void* extra) {
 }
 #else
 inline Py_ssize_t request_code_extra(freefunc release) { return _PyEval_RequestCodeExtraIndex(release); }
-inline int get_code_extra(PyObject* code, Py_ssize_t index, void** extra) { return _PyCode_GetExtra(code, index, extra); }
-inline int set_code_extra(PyObject* code, Py_ssize_t index, void* extra) { return _PyCode_SetExtra(code, index, extra); }
+inline int get_code_extra(PyObject* code, Py_ssize_t index, void** extra) {
+  return _PyCode_GetExtra(code, index, extra);
+}
+inline int set_code_extra(PyObject* code, Py_ssize_t index, void* extra) {
+  return _PyCode_SetExtra(code, index, extra);
+}
 #endif
 
 }  // namespace magneto::capture

@@ -17,10 +17,12 @@ static PyObject* run_elsewhere(PyThreadState* thread, Frame* frame, int throwing
                                   : _PyEval_EvalFrameDefault(thread, frame, throwing);
 }
 
-/// A frame that is entered to raise an exception in it (generator.throw) goes to CPython: its next resumption comes here.
+/// A frame that is entered to raise an exception in it (generator.throw) goes to CPython: its next resumption comes
+/// here.
 static bool can_run(PyThreadState* thread, Frame* frame) {
   PyCodeObject* code = frame_code(frame);
-  return kVersionColumn >= 0 && !is_observed(thread, code) && !instrumentation_is_stale(thread, code) && RecursionReserve::has_room(thread);
+  return kVersionColumn >= 0 && !is_observed(thread, code) && !instrumentation_is_stale(thread, code) &&
+         RecursionReserve::has_room(thread);
 }
 
 static PyObject* eval_frame(PyThreadState* thread, Frame* frame, int throwing) {
@@ -52,9 +54,7 @@ static void changed(Director* before, Director* now) {
     disarm();
 }
 
-Director* current_director() {
-  return innermost_hooked != nullptr ? innermost_hooked->director_ : director_everywhere;
-}
+Director* current_director() { return innermost_hooked != nullptr ? innermost_hooked->director_ : director_everywhere; }
 
 Hooked::Hooked(Director* director) : director_(director), before_(innermost_hooked) {
   Director* before = current_director();

@@ -13,8 +13,9 @@ Step hand_over(Evaluator& e, int) {
 
 using namespace op;
 
-// Numbers are those of CPython's own `opcode` module (a test compares them). CACHE and the instrumented opcodes have no row:
-// code_text() shows the code without them.
+// Numbers are those of CPython's own `opcode` module (a test compares them). CACHE and the instrumented opcodes have no
+// row: code_text() shows the code without them.
+// clang-format off
 static constexpr OpcodeRow kRows[] = {
     // name                          3.11 3.12     handler                  flags    fact
     {"NOP",                          {{9, 9}},      nop,                    kQuiet},
@@ -158,6 +159,7 @@ static constexpr OpcodeRow kRows[] = {
     {"GET_ANEXT",                    {{51, 51}},    get_anext},
     {"END_ASYNC_FOR",                {{54, 54}},    end_async_for},
 };
+// clang-format on
 
 static constexpr OpcodeRow kUnknown = {"UNKNOWN", {{kAbsent, kAbsent}}, op::hand_over};
 
@@ -181,8 +183,8 @@ const OpcodeRow* opcode_rows(int* count) {
   return kRows;
 }
 
-// EXTENDED_ARG widens the argument of what follows; KW_NAMES keeps its names in a C variable of CPython's eval loop until
-// CALL; PRECALL only prepares CALL. None of them may be separated from its instruction.
+// EXTENDED_ARG widens the argument of what follows; KW_NAMES keeps its names in a C variable of CPython's eval loop
+// until CALL; PRECALL only prepares CALL. None of them may be separated from its instruction.
 Instruction decode(PyCodeObject* code, const CodeText& text, int index) {
   int argument = 0;
   PyObject* keywords = nullptr;

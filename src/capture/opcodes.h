@@ -1,5 +1,5 @@
-// capture/opcodes.h: the opcode table, one row for each instruction and a column for each CPython version. A version that
-// gives an old name a new meaning has a row of its own; a version that only shifts an argument has another `fact`.
+// capture/opcodes.h: the opcode table, one row for each instruction and a column for each CPython version. A version
+// that gives an old name a new meaning has a row of its own; a version that only shifts an argument has another `fact`.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,8 +16,8 @@ using OpcodeHandler = Step (*)(Evaluator&, int argument);
 
 enum OpcodeFlags : uint8_t {
   kPlain = 0,
-  kQuiet = 1,   ///< runs no code of others, not even a finalizer: nobody can have switched tracing on
-  kPrefix = 2,  ///< one instruction together with the next: neither CPython nor a director may enter in between
+  kQuiet = 1,          ///< runs no code of others, not even a finalizer: nobody can have switched tracing on
+  kPrefix = 2,         ///< one instruction together with the next: neither CPython nor a director may enter in between
   kWidens = 4,         ///< a prefix whose argument are the upper bits of the next one's
   kNamesKeywords = 8,  ///< a prefix that names the keyword arguments of the call
 };

@@ -89,7 +89,8 @@ Step build_string(Evaluator& e, int count) {
 }
 
 Step build_slice(Evaluator& e, int count) {
-  PyObject* slice = count == 3 ? PySlice_New(e.peek(3), e.peek(2), e.peek(1)) : PySlice_New(e.peek(2), e.peek(1), nullptr);
+  PyObject* slice =
+      count == 3 ? PySlice_New(e.peek(3), e.peek(2), e.peek(1)) : PySlice_New(e.peek(2), e.peek(1), nullptr);
   return built(e, count, slice);
 }
 

@@ -4,8 +4,8 @@
 
 namespace magneto::capture::op {
 
-// The stack holds (method, self, arguments...) or (nullptr, callable, arguments...). CPython unpacks bound methods into the
-// first form; we need not, since a bound method does it itself when it is called.
+// The stack holds (method, self, arguments...) or (nullptr, callable, arguments...). CPython unpacks bound methods into
+// the first form; we need not, since a bound method does it itself when it is called.
 Step call(Evaluator& e, int count) {
   bool is_method = e.peek(count + 2) != nullptr;
   int total = count + is_method;
@@ -62,8 +62,7 @@ Step call_function_ex(Evaluator& e, int argument) {
   if (has_keywords)
     if (Step step = convert_keywords(e, callable, 1); step != Step::kNext) return step;
   if (Step step = convert_arguments(e, callable, depth); step != Step::kNext) return step;
-  PyObject* result =
-      e.semantics().call_ex(e.activation(), callable, e.peek(depth), has_keywords ? e.peek(1) : nullptr);
+  PyObject* result = e.semantics().call_ex(e.activation(), callable, e.peek(depth), has_keywords ? e.peek(1) : nullptr);
   if (result == nullptr || result == kStop) return e.failed(result);
   e.replace(depth + 2, result);
   return e.serve_breaker();
@@ -84,9 +83,9 @@ Step make_function(Evaluator& e, int parts) {
 
 // Intrinsics are rare instructions of 3.11 under numbers of their own. They are asked about under their old names.
 Step call_intrinsic_1(Evaluator& e, int which) {
-  constexpr const char* kNames[] = {"INTRINSIC_1", "PRINT_EXPR", "IMPORT_STAR", "STOPITERATION_ERROR", "ASYNC_GEN_WRAP",
-                                    "UNARY_POSITIVE", "LIST_TO_TUPLE", "TYPEVAR", "PARAMSPEC", "TYPEVARTUPLE",
-                                    "SUBSCRIPT_GENERIC", "TYPEALIAS"};
+  constexpr const char* kNames[] = {"INTRINSIC_1",    "PRINT_EXPR",     "IMPORT_STAR",       "STOPITERATION_ERROR",
+                                    "ASYNC_GEN_WRAP", "UNARY_POSITIVE", "LIST_TO_TUPLE",     "TYPEVAR",
+                                    "PARAMSPEC",      "TYPEVARTUPLE",   "SUBSCRIPT_GENERIC", "TYPEALIAS"};
   constexpr int kStopIterationError = 3, kAsyncGenWrap = 4, kUnaryPositive = 5, kListToTuple = 6;
   switch (which) {
     case kStopIterationError:

@@ -43,7 +43,8 @@ Step raise_varargs(Evaluator& e, int count) {
   if (count == 0) return raise_again(e);
   PyObject* raised = e.peek(count);
   PyObject* cause = count == 2 ? e.peek(1) : nullptr;
-  if (Step step = e.ask(); step != Step::kNext) return step;  // an exception may leave the frame; a cause is a second call
+  if (Step step = e.ask(); step != Step::kNext)
+    return step;  // an exception may leave the frame; a cause is a second call
   PyObject* exception;
   PyObject* type;
   if (PyExceptionClass_Check(raised)) {
@@ -133,7 +134,8 @@ Step prep_reraise_star(Evaluator& e, int) {
 }
 
 /// Enters a context manager: leaves its bound exit method and the value of the enter method.
-static Step enter_with(Evaluator& e, PyObject* enter_name, PyObject* exit_name, const char* no_enter, const char* no_exit) {
+static Step enter_with(Evaluator& e, PyObject* enter_name, PyObject* exit_name, const char* no_enter,
+                       const char* no_exit) {
   if (Step step = e.ask(); step != Step::kNext) return step;
   PyObject* manager = e.peek(1);
   PyObject* found[2] = {nullptr, nullptr};
@@ -169,8 +171,9 @@ Step before_with(Evaluator& e, int) {
 Step before_async_with(Evaluator& e, int) {
   static PyObject* const enter = PyUnicode_InternFromString("__aenter__");
   static PyObject* const exit = PyUnicode_InternFromString("__aexit__");
-  return enter_with(e, enter, exit, "'%.200s' object does not support the asynchronous context manager protocol",
-                    "'%.200s' object does not support the asynchronous context manager protocol (missed __aexit__ method)");
+  return enter_with(
+      e, enter, exit, "'%.200s' object does not support the asynchronous context manager protocol",
+      "'%.200s' object does not support the asynchronous context manager protocol (missed __aexit__ method)");
 }
 
 Step with_except_start(Evaluator& e, int) {

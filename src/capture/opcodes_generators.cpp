@@ -138,7 +138,8 @@ Step get_aiter(Evaluator& e, int) {
   PyObject* iterator = aiter(object);
   if (iterator == nullptr) return Step::kError;
   if (async_slot(iterator, &PyAsyncMethods::am_anext) == nullptr) {
-    PyErr_Format(PyExc_TypeError, "'async for' received an object from __aiter__ that does not implement __anext__: %.100s",
+    PyErr_Format(PyExc_TypeError,
+                 "'async for' received an object from __aiter__ that does not implement __anext__: %.100s",
                  Py_TYPE(iterator)->tp_name);
     Py_DECREF(iterator);
     return Step::kError;

@@ -40,7 +40,8 @@ static PyObject* values_of_keys(PyObject* map, PyObject* keys) {
     PyObject* value = nullptr;
     if (is_first(seen, key, PyExc_ValueError, "mapping pattern checks duplicate key (%R)", nullptr)) {
       PyObject* arguments[] = {map, key, dummy};
-      value = unbound ? PyObject_Vectorcall(get, arguments, 3, nullptr) : PyObject_Vectorcall(get, arguments + 1, 2, nullptr);
+      value = unbound ? PyObject_Vectorcall(get, arguments, 3, nullptr)
+                      : PyObject_Vectorcall(get, arguments + 1, 2, nullptr);
     }
     failed = value == nullptr;
     if (value == dummy && value != nullptr) {
@@ -103,7 +104,8 @@ class ClassPattern {
       names = PyTuple_New(0);
       is_itself = PyType_HasFeature(type_, _Py_TPFLAGS_MATCH_SELF);
     } else if (!PyTuple_CheckExact(names)) {
-      PyErr_Format(PyExc_TypeError, "%s.__match_args__ must be a tuple (got %s)", type_->tp_name, Py_TYPE(names)->tp_name);
+      PyErr_Format(PyExc_TypeError, "%s.__match_args__ must be a tuple (got %s)", type_->tp_name,
+                   Py_TYPE(names)->tp_name);
       Py_DECREF(names);
       return false;
     }

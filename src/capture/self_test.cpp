@@ -1,5 +1,6 @@
-// Before anything is captured: does this interpreter behave as frame_abi.h and opcodes.cpp say? A dozen small programs run
-// natively, by the evaluator, and by the evaluator with a hand-over in the middle of every frame; the results must be equal.
+// Before anything is captured: does this interpreter behave as frame_abi.h and opcodes.cpp say? A dozen small programs
+// run natively, by the evaluator, and by the evaluator with a hand-over in the middle of every frame; the results must
+// be equal.
 #include <string>
 
 #include "capture/evaluator_directors.h"
@@ -150,7 +151,8 @@ static std::string check_program(PyObject* program, PyObject* globals) {
     if (!equal) {
       const char* expected = PyUnicode_AsUTF8(native);
       const char* got = ours != nullptr ? PyUnicode_AsUTF8(ours) : nullptr;
-      fault = leave_after < 0 ? "in the evaluator" : "handed over after " + std::to_string(leave_after) + " instructions";
+      fault =
+          leave_after < 0 ? "in the evaluator" : "handed over after " + std::to_string(leave_after) + " instructions";
       fault += std::string(": expected ") + (expected ? expected : "?") + ", got " + (got ? got : "an error");
     }
     Py_XDECREF(ours);

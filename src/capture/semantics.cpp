@@ -53,10 +53,12 @@ PyObject* Semantics::load_name(Activation& self, PyObject* name) {
 int Semantics::store_name(Activation& self, PyObject* name, PyObject* value) {
   PyObject* locals = self.frame()->f_locals;
   if (locals == nullptr) {
-    PyErr_Format(PyExc_SystemError, value != nullptr ? "no locals found when storing %R" : "no locals when deleting %R", name);
+    PyErr_Format(PyExc_SystemError, value != nullptr ? "no locals found when storing %R" : "no locals when deleting %R",
+                 name);
     return -1;
   }
-  if (value != nullptr) return PyDict_CheckExact(locals) ? PyDict_SetItem(locals, name, value) : PyObject_SetItem(locals, name, value);
+  if (value != nullptr)
+    return PyDict_CheckExact(locals) ? PyDict_SetItem(locals, name, value) : PyObject_SetItem(locals, name, value);
   int status = PyObject_DelItem(locals, name);
   if (status < 0) raise_name_error(name);
   return status;
@@ -91,7 +93,8 @@ PyObject* Semantics::load_special(Activation&, PyObject* owner, PyObject* name) 
   return bound;
 }
 
-PyObject* Semantics::load_super_attr(Activation&, PyObject* super_global, PyObject* cls, PyObject* owner, PyObject* name) {
+PyObject* Semantics::load_super_attr(Activation&, PyObject* super_global, PyObject* cls, PyObject* owner,
+                                     PyObject* name) {
   PyObject* arguments[] = {cls, owner};
   PyObject* super = PyObject_Vectorcall(super_global, arguments, cls != nullptr ? 2 : 0, nullptr);
   if (super == nullptr) return nullptr;
@@ -104,7 +107,9 @@ int Semantics::store_attr(Activation&, PyObject* owner, PyObject* name, PyObject
   return PyObject_SetAttr(owner, name, value);
 }
 
-PyObject* Semantics::load_item(Activation&, PyObject* container, PyObject* key) { return PyObject_GetItem(container, key); }
+PyObject* Semantics::load_item(Activation&, PyObject* container, PyObject* key) {
+  return PyObject_GetItem(container, key);
+}
 
 int Semantics::store_item(Activation&, PyObject* container, PyObject* key, PyObject* value) {
   return value != nullptr ? PyObject_SetItem(container, key, value) : PyObject_DelItem(container, key);
@@ -114,25 +119,52 @@ int Semantics::store_item(Activation&, PyObject* container, PyObject* key, PyObj
 
 PyObject* Semantics::unary(Activation& self, int which, PyObject* operand) {
   switch (static_cast<Unary>(which)) {
-    case Unary::kNegative: return PyNumber_Negative(operand);
-    case Unary::kPositive: return PyNumber_Positive(operand);
-    case Unary::kInvert: return PyNumber_Invert(operand);
-    case Unary::kNot: break;
+    case Unary::kNegative:
+      return PyNumber_Negative(operand);
+    case Unary::kPositive:
+      return PyNumber_Positive(operand);
+    case Unary::kInvert:
+      return PyNumber_Invert(operand);
+    case Unary::kNot:
+      break;
   }
   int truth = Semantics::truth(self, operand);
   return truth < 0 ? nullptr : Py_NewRef(truth ? Py_False : Py_True);
 }
 
 static PyObject* power(PyObject* base, PyObject* exponent) { return PyNumber_Power(base, exponent, Py_None); }
-static PyObject* in_place_power(PyObject* base, PyObject* exponent) { return PyNumber_InPlacePower(base, exponent, Py_None); }
+static PyObject* in_place_power(PyObject* base, PyObject* exponent) {
+  return PyNumber_InPlacePower(base, exponent, Py_None);
+}
 
 PyObject* Semantics::binary(Activation&, int which, PyObject* left, PyObject* right) {
-  static constexpr binaryfunc kOperators[] = {  // NB_ADD ... NB_INPLACE_XOR
-      PyNumber_Add, PyNumber_And, PyNumber_FloorDivide, PyNumber_Lshift, PyNumber_MatrixMultiply, PyNumber_Multiply,
-      PyNumber_Remainder, PyNumber_Or, power, PyNumber_Rshift, PyNumber_Subtract, PyNumber_TrueDivide, PyNumber_Xor,
-      PyNumber_InPlaceAdd, PyNumber_InPlaceAnd, PyNumber_InPlaceFloorDivide, PyNumber_InPlaceLshift,
-      PyNumber_InPlaceMatrixMultiply, PyNumber_InPlaceMultiply, PyNumber_InPlaceRemainder, PyNumber_InPlaceOr,
-      in_place_power, PyNumber_InPlaceRshift, PyNumber_InPlaceSubtract, PyNumber_InPlaceTrueDivide, PyNumber_InPlaceXor};
+  static constexpr binaryfunc kOperators[] = {// NB_ADD ... NB_INPLACE_XOR
+                                              PyNumber_Add,
+                                              PyNumber_And,
+                                              PyNumber_FloorDivide,
+                                              PyNumber_Lshift,
+                                              PyNumber_MatrixMultiply,
+                                              PyNumber_Multiply,
+                                              PyNumber_Remainder,
+                                              PyNumber_Or,
+                                              power,
+                                              PyNumber_Rshift,
+                                              PyNumber_Subtract,
+                                              PyNumber_TrueDivide,
+                                              PyNumber_Xor,
+                                              PyNumber_InPlaceAdd,
+                                              PyNumber_InPlaceAnd,
+                                              PyNumber_InPlaceFloorDivide,
+                                              PyNumber_InPlaceLshift,
+                                              PyNumber_InPlaceMatrixMultiply,
+                                              PyNumber_InPlaceMultiply,
+                                              PyNumber_InPlaceRemainder,
+                                              PyNumber_InPlaceOr,
+                                              in_place_power,
+                                              PyNumber_InPlaceRshift,
+                                              PyNumber_InPlaceSubtract,
+                                              PyNumber_InPlaceTrueDivide,
+                                              PyNumber_InPlaceXor};
   return kOperators[which](left, right);
 }
 
@@ -140,7 +172,9 @@ PyObject* Semantics::compare(Activation&, PyObject* left, PyObject* right, int o
   return PyObject_RichCompare(left, right, op);
 }
 
-int Semantics::contains(Activation&, PyObject* container, PyObject* item) { return PySequence_Contains(container, item); }
+int Semantics::contains(Activation&, PyObject* container, PyObject* item) {
+  return PySequence_Contains(container, item);
+}
 
 int Semantics::truth(Activation&, PyObject* object) { return PyObject_IsTrue(object); }
 
@@ -151,10 +185,18 @@ PyObject* Semantics::identical(Activation&, PyObject* left, PyObject* right, boo
 PyObject* Semantics::format(Activation&, PyObject* value, int conversion, PyObject* spec) {
   PyObject* text;
   switch (conversion) {
-    case 0: text = Py_NewRef(value); break;
-    case 1: text = PyObject_Str(value); break;
-    case 2: text = PyObject_Repr(value); break;
-    default: text = PyObject_ASCII(value); break;
+    case 0:
+      text = Py_NewRef(value);
+      break;
+    case 1:
+      text = PyObject_Str(value);
+      break;
+    case 2:
+      text = PyObject_Repr(value);
+      break;
+    default:
+      text = PyObject_ASCII(value);
+      break;
   }
   if (text == nullptr || (spec == nullptr && PyUnicode_CheckExact(text))) return text;
   PyObject* formatted = PyObject_Format(text, spec);

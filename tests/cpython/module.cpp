@@ -6,7 +6,8 @@ namespace magneto::bindings {
 void add_evaluator_testing(PyObject* module);
 }
 
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_evaluator", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_evaluator", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
 
 PyMODINIT_FUNC PyInit__evaluator() {
   PyObject* module = PyModule_Create(&definition);

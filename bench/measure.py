@@ -1,0 +1,59 @@
+"""How the benches measure: all candidates in one run, in turns, and the median of many short rounds.
+
+Turns matter more than anything else: whatever else the machine does then falls on every candidate alike.
+"""
+
+import statistics
+import time
+
+
+def per_call(f, args, calls):
+    start = time.perf_counter()
+    for _ in range(calls):
+        f(*args)
+    return (time.perf_counter() - start) / calls
+
+
+def in_turns(candidates, rounds=15, calls=None, budget=0.05):
+    """Median seconds per call of each candidate: {name: (function, args)} -> {name: seconds}."""
+    counts = {}
+    for name, (f, args) in candidates.items():
+        f(*args)  # compiled, allocated, warm
+        once = max(per_call(f, args, 2), 1e-8)
+        counts[name] = calls or max(1, int(budget / once))
+    seen = {name: [] for name in candidates}
+    for _ in range(rounds):
+        for name, (f, args) in candidates.items():
+            seen[name].append(per_call(f, args, counts[name]))
+    return {name: statistics.median(times) for name, times in seen.items()}
+
+
+def once(f):
+    start = time.perf_counter()
+    result = f()
+    return time.perf_counter() - start, result
+
+
+def table(head, rows):
+    lines = [head, *rows]
+    widths = [max(len(str(line[column])) for line in lines) for column in range(len(head))]
+    for number, line in enumerate(lines):
+        print("  ".join(str(cell).ljust(width) if column == 0 else str(cell).rjust(width)
+                        for column, (cell, width) in enumerate(zip(line, widths))))
+        if number == 0:
+            print("  ".join("-" * width for width in widths))
+
+
+class Bars:
+    """The numbers that must hold. `check()` prints them and gives the exit status."""
+
+    def __init__(self):
+        self.lines = []
+
+    def at_most(self, what, value, limit, unit):
+        self.lines.append((what, f"{value:.2f} {unit}", f"at most {limit:g} {unit}", "holds" if value <= limit else "FAILS"))
+
+    def check(self):
+        print()
+        table(("bar", "measured", "promised", ""), self.lines)
+        return 1 if any(line[-1] == "FAILS" for line in self.lines) else 0

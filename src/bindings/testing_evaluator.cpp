@@ -7,10 +7,8 @@
 #include "capture/hook.h"
 #include "capture/opcodes.h"
 
-namespace magneto::bindings {
+namespace magneto::capture {
 namespace {
-
-using namespace magneto::capture;
 
 struct Statistics {
   long long frames = 0, instructions = 0, returned = 0, raised = 0, handed_over = 0, yielded = 0, stops = 0;
@@ -192,6 +190,7 @@ class TestDirector : public PlainDirector {
   static void rewrite(Activation& activation) {
     for (int i = 0; i < activation.local_count(); ++i) activation.set_local(i, Py_XNewRef(activation.local(i)));
     std::vector<PyObject*> stack;
+    stack.reserve(activation.stack_depth());
     for (int i = 0; i < activation.stack_depth(); ++i) stack.push_back(Py_XNewRef(activation.stack(i)));
     activation.set_stack(stack);
     activation.set_next(activation.next());
@@ -323,9 +322,12 @@ PyMethodDef functions[] = {
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
+}  // namespace magneto::capture
+
+namespace magneto::bindings {
 
 void add_evaluator_testing(PyObject* module) {
-  if (PyModule_AddFunctions(module, functions) < 0) PyErr_Clear();
+  if (PyModule_AddFunctions(module, capture::functions) < 0) PyErr_Clear();
 }
 
 }  // namespace magneto::bindings

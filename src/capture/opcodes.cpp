@@ -9,10 +9,6 @@ Step hand_over(Evaluator& e, int) {
   return step == Step::kNext ? Step::kHandOver : step;
 }
 
-}  // namespace op
-
-using namespace op;
-
 // Numbers are those of CPython's own `opcode` module (a test compares them). CACHE and the instrumented opcodes have no
 // row: code_text() shows the code without them.
 // clang-format off
@@ -161,13 +157,15 @@ static constexpr OpcodeRow kRows[] = {
 };
 // clang-format on
 
+}  // namespace op
+
 static constexpr OpcodeRow kUnknown = {"UNKNOWN", {{kAbsent, kAbsent}}, op::hand_over};
 
 static constexpr std::array<const OpcodeRow*, 256> rows_by_number(int column) {
   std::array<const OpcodeRow*, 256> rows{};
   for (auto& row : rows) row = &kUnknown;
   if (column < 0) return rows;
-  for (const OpcodeRow& row : kRows)
+  for (const OpcodeRow& row : op::kRows)
     if (row.number[column] != kAbsent) rows[row.number[column]] = &row;
   return rows;
 }
@@ -179,8 +177,8 @@ static constexpr int kCache = 0;  // inline caches follow their instruction; cod
 const OpcodeRow& opcode_row(int number) { return *kByNumber[number]; }
 
 const OpcodeRow* opcode_rows(int* count) {
-  *count = static_cast<int>(std::size(kRows));
-  return kRows;
+  *count = static_cast<int>(std::size(op::kRows));
+  return op::kRows;
 }
 
 // EXTENDED_ARG widens the argument of what follows; KW_NAMES keeps its names in a C variable of CPython's eval loop

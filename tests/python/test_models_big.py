@@ -14,13 +14,13 @@ pytestmark = pytest.mark.slow
 def bert():
     from transformers import BertConfig, BertModel
 
-    return BertModel(BertConfig()), lambda seed: {"input_ids": ids(length=64, vocabulary=30000, seed=seed)}
+    return BertModel(BertConfig()), lambda seed: {"input_ids": ids(1, 32, 30000, seed)}
 
 
 def gpt2():
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    return GPT2LMHeadModel(GPT2Config()), lambda seed: {"input_ids": ids(length=64, vocabulary=50000, seed=seed)}
+    return GPT2LMHeadModel(GPT2Config()), lambda seed: {"input_ids": ids(1, 32, 50000, seed)}
 
 
 def llama():
@@ -28,13 +28,13 @@ def llama():
 
     config = LlamaConfig(vocab_size=8000, hidden_size=1024, intermediate_size=2816, num_hidden_layers=8,
                          num_attention_heads=16, num_key_value_heads=8, max_position_embeddings=256)
-    return LlamaForCausalLM(config), lambda seed: {"input_ids": ids(length=64, vocabulary=8000, seed=seed)}
+    return LlamaForCausalLM(config), lambda seed: {"input_ids": ids(1, 32, 8000, seed)}
 
 
 def resnet50():
     import torchvision
 
-    return torchvision.models.resnet50(), lambda seed: {"x": image(side=96, seed=seed)}
+    return torchvision.models.resnet50(), lambda seed: {"x": image(2, 64, seed)}
 
 
 MODELS = {"BERT-base": bert, "GPT-2": gpt2, "Llama of eight layers": llama, "ResNet-50": resnet50}

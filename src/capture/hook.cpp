@@ -45,10 +45,9 @@ static void disarm() {
   if (interpreter->eval_frame == eval_frame) interpreter->eval_frame = previous_eval;  // else somebody came after us
 }
 
-/// One thread's director changes. Where nobody listens any more, Python code is to run at full speed.
-static void changed(Director* before, Director* now) {
-  listeners += (now != nullptr) - (before != nullptr);
-  if (listeners > 0)
+/// Where nobody listens any more, Python code is to run at full speed.
+static void arm_if_needed() {
+  if (listeners > 0 || director_everywhere != nullptr)
     arm();
   else
     disarm();
@@ -56,20 +55,24 @@ static void changed(Director* before, Director* now) {
 
 Director* current_director() { return innermost_hooked != nullptr ? innermost_hooked->director_ : director_everywhere; }
 
+// Only the innermost Hooked of a thread listens.
 Hooked::Hooked(Director* director) : director_(director), before_(innermost_hooked) {
-  Director* before = current_director();
   innermost_hooked = this;
-  changed(before, director);
+  listeners += listens(this) - listens(before_);
+  arm_if_needed();
 }
 
 Hooked::~Hooked() {
   innermost_hooked = before_;
-  changed(director_, current_director());
+  listeners += listens(before_) - listens(this);
+  arm_if_needed();
 }
 
+int Hooked::listens(const Hooked* hooked) { return hooked != nullptr && hooked->director_ != nullptr; }
+
 void set_director_everywhere(Director* director) {
-  changed(director_everywhere, director);
   director_everywhere = director;
+  arm_if_needed();
 }
 
 }  // namespace magneto::capture

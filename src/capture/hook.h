@@ -16,6 +16,7 @@ class Hooked {
 
  private:
   friend Director* current_director();
+  static int listens(const Hooked* hooked);
   Director* director_;
   const Hooked* before_;
 };

@@ -130,10 +130,8 @@ bool has_type(const c10::TensorImpl& impl, const types::TensorType& type) {
     return false;
   const c10::IntArrayRef sizes = impl.sizes(), strides = impl.strides();
   if (sizes.size() != type.sizes.size() || impl.storage_offset() != constant(type.offset)) return false;
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] != constant(type.sizes[d])) return false;
-    if (sizes[d] > 1 && impl.numel() > 0 && strides[d] != constant(type.strides[d])) return false;
-  }
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (sizes[d] != constant(type.sizes[d]) || strides[d] != constant(type.strides[d])) return false;
   return true;
 }
 
@@ -185,7 +183,8 @@ std::optional<graph::Arg> to_arg(const c10::IValue& value, ArgKind kind) {
       if (auto device = to_device(value.toDevice())) return *device;
       return std::nullopt;
     case ArgKind::kLayout:
-      return value.toLayout() == c10::kStrided ? types::Layout::kStrided : types::Layout::kOther;
+      if (value.toLayout() != c10::kStrided) return std::nullopt;
+      return types::Layout::kStrided;
     case ArgKind::kMemoryFormat:
       switch (value.toMemoryFormat()) {
         case c10::MemoryFormat::Contiguous: return types::MemoryFormat::kContiguous;
@@ -283,8 +282,11 @@ c10::IValue to_ivalue(const graph::Arg& arg, ArgKind kind) {
 
 bool is_wrapped_number(const at::Tensor& tensor) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  return impl.is_wrapped_number() && impl.dim() == 0 && impl.device().is_cpu() && impl.unsafe_storage() &&
-         !is_sealed(*impl.unsafe_storage().unsafeGetStorageImpl());
+  if (!impl.is_wrapped_number() || impl.dim() != 0 || !impl.device().is_cpu()) return false;
+  const ScalarType type = c10::typeMetaToScalarType(impl.dtype());
+  return (type == ScalarType::Long || type == ScalarType::Double || type == ScalarType::Bool ||
+          type == ScalarType::ComplexDouble) &&
+         impl.unsafe_storage() && !is_sealed(*impl.unsafe_storage().unsafeGetStorageImpl());
 }
 
 graph::Arg number_of(const at::Tensor& wrapped) {

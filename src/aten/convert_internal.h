@@ -18,7 +18,7 @@ c10::Device to_torch(types::Device device);
 
 /// The type of a plain tensor (CPU or CUDA, strided, a dtype of ours).
 types::TensorType type_of(const c10::TensorImpl& impl);
-/// Whether sizes, strides, offset, dtype and device agree. Strides of dimensions that hold at most one element do not count.
+/// Whether sizes, strides, offset, dtype and device agree.
 bool has_type(const c10::TensorImpl& impl, const types::TensorType& type);
 /// Gives a tensor the sizes, strides and offset of a type.
 void set_layout(c10::TensorImpl& impl, const types::TensorType& type);

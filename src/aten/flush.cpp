@@ -118,6 +118,8 @@ void Trace::State::settle(ValueId value, at::Tensor result, size_t call) {
   if (result.defined()) {
     if (!storage.filled && storage.maker == value) adopt(storage, result);
     if (!has_type(*result.unsafeGetTensorImpl(), graph.value(value).type)) correct(value, result);
+  } else {
+    ++lies().count;  // a tensor was promised
   }
   record.ready = true;
   if (record.last_reader > call + 1) record.run = std::move(result);

@@ -47,8 +47,7 @@ bool starts_with_any(std::string_view name, std::initializer_list<std::string_vi
   return std::any_of(prefixes.begin(), prefixes.end(), [&](auto prefix) { return name.starts_with(prefix); });
 }
 
-// Operators whose kernels look at values and refuse some of them. ops/ declares this for its operators; these lists serve
-// the rest. `base` is the name without namespace and overload.
+// Operators whose kernels look at values and refuse some of them: those that ops/ does not declare. `base` is the name without namespace and overload.
 bool may_raise_on_data(std::string_view base) {
   return starts_with_any(base, {"index", "_index", "_unsafe_index", "gather", "scatter", "embedding", "_embedding", "nll_loss",
                                 "linalg_", "_linalg_", "cholesky", "_cholesky", "lu_", "triangular", "histogram", "_histogram",
@@ -128,9 +127,11 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
   factory = !writes_anything && (base.ends_with("_like") || std::none_of(arguments.begin(), arguments.end(), is_tensor));
   random = op.hasTag(at::Tag::nondeterministic_seeded) || (declared && declared->random);
   masks_are_dynamic = is_any(base, {"index", "_unsafe_index"});
-  divides = is_any(base, {"floor_divide", "floor_divide_", "remainder", "remainder_", "fmod", "fmod_", "div", "div_"});
+  divides = is_any(base, {"floor_divide", "floor_divide_", "remainder", "remainder_", "fmod", "fmod_"}) ||
+            (is_any(base, {"div", "div_"}) && name.ends_with("_mode"));
   same_dtypes = is_any(base, {"mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_", "addbmm", "addmv", "mv", "dot", "vdot",
                               "_addmm_activation", "_convolution", "convolution", "lerp", "lerp_"});
+  const bool raises = declared ? declared->may_raise_on_data : may_raise_on_data(base);
   const bool dynamic = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
 
   if (is_any(base, {"lift_fresh", "lift"})) way = Way::kConstant;
@@ -142,7 +143,7 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
   else if (tensors == 0 && !writes_anything) way = asks_metadata(base) ? Way::kMetadata : Way::kReadsData;
   else if (op.hasTag(at::Tag::inplace_view) && !base.starts_with("resize")) way = Way::kRestride;
   else if (tensors > 0 && views == tensors && !writes_anything) way = Way::kView;
-  else if (tensors < returns || may_raise_on_data(base) || (declared && declared->may_raise_on_data)) way = Way::kAtOnce;
+  else if (tensors < returns || (raises && !divides)) way = Way::kAtOnce;
   else way = Way::kRecord;
 
   meta = meta_kernel(op);

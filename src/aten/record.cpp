@@ -76,6 +76,7 @@ class Recording {
         if (!tensor.defined()) return;
         c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
         if (const char* why = not_plain(impl)) reason = why;
+        else if (impl.is_wrapped_number() && !is_wrapped_number(tensor)) reason = "a number of an unusual dtype";
         else if (op_.masks_are_dynamic && (tensor.scalar_type() == c10::kBool || tensor.scalar_type() == c10::kByte) &&
                  tensor.unsafeGetTensorImpl() != arguments()[0].toTensor().unsafeGetTensorImpl())
           reason = "the size of its result depends on data";
@@ -118,7 +119,8 @@ class Recording {
       run_below(op_.handle, &stack_);
       return true;
     }
-    static const Operator& copy = operator_of(c10::Dispatcher::singleton().findSchemaOrThrow("aten::lift_fresh_copy", ""));
+    static const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::lift_fresh_copy", "");
+    static const Operator& copy = operator_of(handle);
     const ValueId constant = state_.add_constant(source);
     types::TensorType type = state_.graph.value(constant).type;
     type.strides = types::contiguous_strides(type.sizes);
@@ -133,9 +135,10 @@ class Recording {
 
   // Fills args_ and tensors_.
   bool convert() {
-    args_.reserve(op_.arguments.size());
-    for (size_t a = 0; a < op_.arguments.size(); ++a) {
-      const c10::IValue& argument = arguments()[a];
+    const c10::ArrayRef<c10::IValue> boxed = arguments();
+    args_.reserve(boxed.size());
+    for (size_t a = 0; a < boxed.size(); ++a) {
+      const c10::IValue& argument = boxed[a];
       const int index = static_cast<int>(a);
       switch (op_.arguments[a]) {
         case ArgKind::kTensor:
@@ -245,7 +248,6 @@ class Recording {
   ValueId same_value(const at::Tensor& tensor, ValueId value, const types::TensorType& type) {
     if (state_.graph.value(value).type == type) return value;
     c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-    if (has_type(impl, type) && has_type(impl, state_.graph.value(value).type)) return value;
     if (!has_type(impl, type)) set_layout(impl, type);
     const ValueId changed = state_.add_value(type, state_.values[value.index()].storage);
     state_.rename(tensor, changed);

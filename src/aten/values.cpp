@@ -56,18 +56,24 @@ const char* not_plain(const c10::TensorImpl& impl) {
 std::optional<ValueId> Trace::State::find(const at::Tensor& tensor) {
   if (!tensor.defined()) return std::nullopt;
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (PendingImpl* pending = as_pending(impl); pending && pending->made_by(id))
-    return pending->is_copy() ? own_value(*pending, tensor) : pending->value();
-  const auto known = outsiders.find(impl);
-  if (known == outsiders.end()) return std::nullopt;
-  // x.data = y gave the object other memory: it is no longer what we know.
-  const StorageRecord& record = storages[values[known->second.index()].storage];
-  if (record.storage._unsafe_get_target() != storage_impl(tensor)) return std::nullopt;
-  return known->second;
+  std::optional<ValueId> known;
+  if (PendingImpl* pending = as_pending(impl); pending && pending->made_by(id)) {
+    if (pending->is_copy()) return own_value(*pending, tensor);
+    known = pending->value();
+  } else if (const auto outsider = outsiders.find(impl); outsider != outsiders.end()) {
+    known = outsider->second;
+  }
+  if (!known) return std::nullopt;
+  // Something that was not recorded (x.data = y, x.t_() under a dispatch mode) made another tensor of the object.
+  const StorageRecord& record = storages[values[known->index()].storage];
+  if (record.storage._unsafe_get_target() != storage_impl(tensor) || !has_type(*impl, graph.value(*known).type))
+    return std::nullopt;
+  return known;
 }
 
 ValueId Trace::State::value_of(const at::Tensor& tensor) {
   if (auto known = find(tensor)) return *known;
+  forget(tensor);
   const auto storage = by_storage.find(storage_impl(tensor));
   if (storage != by_storage.end() && !storages[storage->second].filled) return value_over_pending(tensor, storage->second);
   const ValueId value = add_input(tensor, "");

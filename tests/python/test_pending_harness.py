@@ -70,7 +70,7 @@ def clones(args):
     def clone(a):
         if not isinstance(a, torch.Tensor):
             return copy.deepcopy(a)
-        c = torch.empty_strided(a.shape, a.stride(), dtype=a.dtype).copy_(a.detach())
+        c = torch.empty_strided(a.shape, a.stride(), dtype=a.dtype, device=a.device).copy_(a.detach())
         return c.requires_grad_(a.requires_grad)
     return [clone(a) for a in args]
 
@@ -89,7 +89,7 @@ def backward(outputs):
     loss = None
     for t in outputs:
         if t.requires_grad and (t.is_floating_point() or t.is_complex()):
-            weights = torch.arange(1, t.numel() + 1, dtype=torch.float32).view(t.shape)
+            weights = torch.arange(1, t.numel() + 1, dtype=torch.float32, device=t.device).view(t.shape)
             part = (t.abs().float() * weights).sum()
             loss = part if loss is None else loss + part
     if loss is not None:

@@ -128,7 +128,7 @@ class Maker {
   }
   std::string word() {
     std::string text;
-    for (int i = pick(8); i-- > 0;) text += "ab c\n\"\\#:% in\x01\xc3\xa4.,"[pick(20)];
+    for (int i = pick(8); i-- > 0;) text += "ab c\n\"\\#:% in\x01\xc3\xa4.,"[pick(18)];
     return text;
   }
   types::Expr expr() {

@@ -17,6 +17,12 @@ target_include_directories(_C SYSTEM PRIVATE
 target_compile_options(_C PRIVATE -fno-strict-aliasing)
 target_link_directories(_C PRIVATE ${torch_root}/lib)
 target_link_libraries(_C PRIVATE magneto_middle torch_python torch_cpu c10 ${CMAKE_DL_LIBS})
+# torch's headers are most of the compile time: they are parsed once. The evaluator knows CPython only.
+target_precompile_headers(_C PRIVATE <ATen/core/Tensor.h> <torch/csrc/autograd/python_variable.h> <torch/library.h>)
+file(GLOB evaluator_sources CONFIGURE_DEPENDS src/capture/evaluator*.cpp src/capture/opcodes*.cpp src/capture/activation.cpp
+  src/capture/semantics.cpp src/capture/hook.cpp src/capture/self_test.cpp src/bindings/testing_evaluator.cpp
+  src/explain/*.cpp)
+set_source_files_properties(${evaluator_sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 # torch is imported before us, so its libraries are loaded already; the rpath serves tools like ldd.
 set_target_properties(_C PROPERTIES BUILD_RPATH ${torch_root}/lib INSTALL_RPATH ${torch_root}/lib)
 install(TARGETS _C LIBRARY DESTINATION magneto)

@@ -11,6 +11,7 @@ static void release_text(void* text) {
   auto* kept = static_cast<CodeText*>(text);
   if (kept == nullptr) return;
   Py_XDECREF(kept->bytes);
+  delete[] kept->instructions;
   delete kept;
 }
 
@@ -27,6 +28,9 @@ CodeText* code_text(PyCodeObject* code) {
   text->bytes = bytes;
   text->units = reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(bytes));
   text->count = static_cast<int>(PyBytes_GET_SIZE(bytes) / 2);
+  auto* instructions = new Instruction[text->count];
+  text->instructions = instructions;
+  for (int i = 0; i < text->count; ++i) instructions[i] = decode(*text, i);
   if (set_code_extra(owner, index, text) < 0) {
     release_text(text);
     return nullptr;
@@ -63,7 +67,7 @@ void Activation::leave() { innermost_activation = outer_; }
 PyFunctionObject* Activation::function() const { return frame_function(frame_); }
 
 int Activation::current_line() const {
-  int line = PyCode_Addr2Line(code_, decode(code_, *text_, next_).at * 2);
+  int line = PyCode_Addr2Line(code_, text_->instructions[next_].at * 2);
   return line > 0 ? line : 0;
 }
 

@@ -39,11 +39,14 @@ class Director {
   virtual void left(Activation& activation, Exit exit, PyObject* result) = 0;
 };
 
+struct Instruction;
+
 /// The code of a function as plain instructions: de-specialised, kept beside the code object.
 struct CodeText {
   PyObject* bytes = nullptr;  ///< keeps `units` alive
   const uint8_t* units = nullptr;
   int count = 0;
+  const Instruction* instructions = nullptr;  ///< `count` of them, each as it is when entered at its index
 };
 CodeText* code_text(PyCodeObject* code);  ///< nullptr with a Python error set when out of memory
 

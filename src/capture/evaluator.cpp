@@ -40,14 +40,13 @@ PyObject* Evaluator::run() {
       case Go::kHandOver:
         return hand_over(Director::Exit::kHandedOver, nullptr);
       case Go::kRaise:
-        instruction_ = decode(code(), activation_.text(), activation_.next_);
-        frame_set_current(frame(), instruction_.at);
+        fetch();
         step = Step::kError;
         break;
     }
     switch (step) {
       case Step::kNext:
-        activation_.next_ = instruction_.after;
+        activation_.next_ = after_;
         break;
       case Step::kStop:
         go = director.stopped(activation_);
@@ -65,7 +64,7 @@ PyObject* Evaluator::run() {
         break;
     }
     // Somebody may have begun to listen to this frame's events, which only CPython emits.
-    if (!(instruction_.row->flags & kQuiet) && is_observed(thread(), code())) [[unlikely]]
+    if (!(instruction_->row->flags & kQuiet) && is_observed(thread(), code())) [[unlikely]]
       return hand_over(Director::Exit::kHandedOver, nullptr);
     bool ask = activation_.boundary_ || go == Go::kStepOver;
     activation_.boundary_ = false;
@@ -73,16 +72,21 @@ PyObject* Evaluator::run() {
   }
 }
 
-Step Evaluator::execute() {
-  instruction_ = decode(code(), activation_.text(), activation_.next_);
-  frame_set_current(frame(), instruction_.at);
-  ++activation_.executed_;
-  return instruction_.row->handler(*this, instruction_.argument);
+void Evaluator::fetch() {
+  instruction_ = &activation_.text_->instructions[activation_.next_];
+  after_ = instruction_->after;
+  frame_set_current(frame(), instruction_->at);
 }
 
-const char* Evaluator::opcode_name() const { return instruction_.row->name; }
+Step Evaluator::execute() {
+  fetch();
+  ++activation_.executed_;
+  return instruction_->row->handler(*this, instruction_->argument);
+}
 
-int Evaluator::fact() const { return instruction_.row->fact; }
+const char* Evaluator::opcode_name() const { return instruction_->row->name; }
+
+int Evaluator::fact() const { return instruction_->row->fact; }
 
 void Evaluator::drop(int count) {
   activation_.top_ -= count;
@@ -181,7 +185,7 @@ PyObject* Evaluator::hand_over(Director::Exit exit, PyObject* result) {
 static int find_return(PyCodeObject* code, const CodeText& text, PyObject* value, bool* push) {
   int index = 0;
   while (index < text.count) {
-    Instruction instruction = decode(code, text, index);
+    const Instruction& instruction = text.instructions[index];
     *push = instruction.row->handler == op::return_value;
     if (*push) return index;
     if (instruction.row->handler == op::return_const &&
@@ -206,7 +210,7 @@ PyObject* Evaluator::returned() {
   if (index < 0) {
     PyErr_Format(PyExc_SystemError, "magneto: '%U' has no instruction that returns a value", code()->co_qualname);
     Py_DECREF(result);
-    return let_cpython_run(instruction_.at, true);
+    return let_cpython_run(instruction_->at, true);
   }
   if (push)
     this->push(result);
@@ -226,7 +230,7 @@ PyObject* Evaluator::raised(Step how) {
     frame_give_stack(frame(), top());
     return nullptr;
   }
-  if (how == Step::kError) return let_cpython_run(instruction_.at, true);
+  if (how == Step::kError) return let_cpython_run(instruction_->at, true);
   PyErr_Clear();
   return let_cpython_run(activation_.next_, false);
 }

@@ -11,7 +11,7 @@ struct OpcodeRow;
 
 /// How an instruction ended. Whatever is not kNext leaves the operands on the stack; the evaluator drops what must go.
 enum class Step {
-  kNext,      ///< done; go on at after()
+  kNext,      ///< done; go on behind it, or where jump() led
   kReturn,    ///< the frame returns activation.result(), a new reference
   kYield,     ///< CPython executes this instruction, which suspends the frame; it comes back through the hook
   kError,     ///< a Python error is set
@@ -24,11 +24,11 @@ enum class Step {
 struct Instruction {
   const OpcodeRow* row;
   int argument;
-  int at;              ///< index of the opcode itself; the first prefix is at Activation::next()
-  int after;           ///< index of the next instruction; jumps change it
-  PyObject* keywords;  ///< names from KW_NAMES, borrowed; nullptr
+  int at;        ///< index of the opcode itself; the first prefix is at Activation::next()
+  int after;     ///< index of the instruction behind it
+  int keywords;  ///< the constant that KW_NAMES means; -1
 };
-Instruction decode(PyCodeObject* code, const CodeText& text, int index);
+Instruction decode(const CodeText& text, int index);
 
 /// A handler of the exception table.
 struct Handler {
@@ -50,10 +50,9 @@ class Evaluator {
   PyCodeObject* code() { return activation_.code_; }
 
   // The instruction.
-  int at() const { return instruction_.at; }
-  int after() const { return instruction_.after; }
-  PyObject* keywords() const { return instruction_.keywords; }
-  void jump(int distance) { instruction_.after += distance; }
+  int at() const { return instruction_->at; }
+  PyObject* keywords() { return instruction_->keywords >= 0 ? constant(instruction_->keywords) : nullptr; }  ///< borrowed
+  void jump(int distance) { after_ += distance; }
   const char* opcode_name() const;
   int fact() const;  ///< of the opcode's row: what this CPython version makes different
   PyObject* name(int index) { return PyTuple_GET_ITEM(code()->co_names, index); }
@@ -87,6 +86,7 @@ class Evaluator {
   void set_result(PyObject* owned) { activation_.result_ = owned; }
 
  private:
+  void fetch();
   Step execute();
   bool unwind(Step how);
   void add_traceback();
@@ -99,7 +99,8 @@ class Evaluator {
 
   Activation& activation_;
   Semantics* semantics_;
-  Instruction instruction_{};
+  const Instruction* instruction_ = nullptr;
+  int after_ = 0;  ///< the next instruction, if this one ends with kNext
   RecursionReserve reserve_;
   FrameLink link_;
 };

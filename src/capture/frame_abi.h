@@ -11,6 +11,8 @@
 #include <Python.h>
 #include <frameobject.h>
 
+#include <cstring>
+
 // <stdatomic.h> of the internal headers is not C++; the GCC builtins have the same layout.
 #undef HAVE_STD_ATOMIC
 #ifndef HAVE_BUILTIN_ATOMIC
@@ -198,10 +200,8 @@ class RecursionReserve {
 
 template <class T>
 inline bool any_byte_set(const T& record) {
-  const auto* bytes = reinterpret_cast<const unsigned char*>(&record);
-  unsigned char all = 0;
-  for (size_t i = 0; i < sizeof(T); ++i) all |= bytes[i];
-  return all != 0;
+  static constexpr char kZeros[sizeof(T)] = {};
+  return std::memcmp(&record, kZeros, sizeof(T)) != 0;
 }
 
 /// sys.settrace, sys.setprofile or sys.monitoring listens: instructions executed by us emit no events.

@@ -183,16 +183,16 @@ const OpcodeRow* opcode_rows(int* count) {
 
 // EXTENDED_ARG widens the argument of what follows; KW_NAMES keeps its names in a C variable of CPython's eval loop
 // until CALL; PRECALL only prepares CALL. None of them may be separated from its instruction.
-Instruction decode(PyCodeObject* code, const CodeText& text, int index) {
+Instruction decode(const CodeText& text, int index) {
   int argument = 0;
-  PyObject* keywords = nullptr;
+  int keywords = -1;
   for (;;) {
     const OpcodeRow& row = *kByNumber[text.units[2 * index]];
     argument = argument << 8 | text.units[2 * index + 1];
     int after = index + 1;
     while (after < text.count && text.units[2 * after] == kCache) ++after;
-    if (!(row.flags & kPrefix)) return {&row, argument, index, after, keywords};
-    if (row.flags & kNamesKeywords) keywords = PyTuple_GET_ITEM(code->co_consts, argument);
+    if (!(row.flags & kPrefix) || after >= text.count) return {&row, argument, index, after, keywords};
+    if (row.flags & kNamesKeywords) keywords = argument;
     if (!(row.flags & kWidens)) argument = 0;
     index = after;
   }

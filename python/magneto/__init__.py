@@ -1,0 +1,22 @@
+"""Magneto: torch.compile, rewritten in C++.
+
+    import magneto
+    model = magneto.compile(model)
+
+A compiled callable gives the answers of eager PyTorch; what cannot be captured runs in plain PyTorch and is reported.
+"""
+
+import torch  # its libraries must be loaded before the extension
+
+from . import _C
+from ._api import compile, explain, report, reset
+
+__all__ = ["compile", "explain", "report", "reset"]
+__version__ = "0.1.0"
+
+_reason = _C.unsupported()
+if _reason is not None:
+    import logging
+
+    _C.disable_all(_reason)
+    logging.getLogger("magneto").warning("%s; compiled functions run in eager", _reason)

@@ -1,0 +1,92 @@
+"""The public functions: signatures, docstrings, one call each."""
+
+import functools
+import types
+
+import torch
+
+from . import _C
+
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_BACKENDS = ("magneto", "eager", "inductor")
+_OPTIONS = ("cache_size_limit",)
+
+
+def compile(model=None, *, fullgraph=False, dynamic=None, backend="magneto", mode=None, options=None, disable=False):
+    """Compiles a function, method or module; also a decorator, with or without arguments.
+
+    The signature is torch.compile's. ``fullgraph=True`` raises an error that lists every break instead of running the
+    parts between them. ``backend``: "magneto" (also "inductor") or "eager", the operator-by-operator executor.
+    """
+    _check(mode, backend, options, dynamic)
+    if model is None:
+        return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable)
+    if not callable(model):
+        raise TypeError(f"magneto.compile needs a function, method or nn.Module, not {type(model).__name__}")
+    if disable or _C.is_compiled(model):
+        return model
+    limit = (options or {}).get("cache_size_limit", 8)
+    if isinstance(model, torch.nn.Module):
+        from ._module import compiled_module
+
+        return compiled_module(model, lambda function, self: _C.compile_function(function, self, fullgraph, limit))
+    function, self = _function_of(model)
+    if function is None:  # written in C: there is no Python to capture
+        return model
+    compiled = _C.compile_function(function, self, fullgraph, limit)
+    return functools.update_wrapper(compiled, model)
+
+
+def _check(mode, backend, options, dynamic):
+    if mode is not None and options is not None:
+        raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
+    if mode is not None and mode not in _MODES:
+        raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(_MODES)}")
+    for key in options or {}:
+        if key not in _OPTIONS:
+            raise RuntimeError(f"Unexpected optimization option {key}, known options are {list(_OPTIONS)}")
+    if dynamic not in (None, True, False):
+        raise TypeError(f"dynamic is None, True or False, not {dynamic!r}")
+    if isinstance(backend, str) and backend not in _BACKENDS:
+        from torch._dynamo.exc import InvalidBackend
+
+        error = InvalidBackend(name=backend)
+        error.args = (f"unknown backend {backend!r}, known are {', '.join(_BACKENDS)}",)
+        raise error
+
+
+def _function_of(target):
+    """The Python function behind a callable, and what it is bound to."""
+    if _C.is_compiled(target):
+        return _C.target_of(target)
+    target = getattr(target, "__magneto_original__", target)
+    if isinstance(target, types.FunctionType):
+        return target, None
+    if isinstance(target, types.MethodType) and isinstance(target.__func__, types.FunctionType):
+        return target.__func__, target.__self__
+    call = getattr(type(target), "__call__", None)
+    return (call, target) if isinstance(call, types.FunctionType) else (None, None)
+
+
+def explain(model):
+    """``explain(f)(*args)`` runs f once, compiled anew, and tells what happened: graphs, breaks, guards."""
+    function, self = _function_of(model)
+    if function is None:
+        raise TypeError(f"magneto.explain needs a Python function, method or nn.Module, not {type(model).__name__}")
+    compiled = _C.compile_function(function, self, False, 8)
+
+    def run(*args, **kwargs):
+        compiled(*args, **kwargs)
+        return _C.report_of(compiled)
+
+    return run
+
+
+def report():
+    """Everything that happened in this process: .graphs, .breaks, .recompiles, .fallbacks; str() is readable."""
+    return _C.report()
+
+
+def reset():
+    """Forgets all that was compiled, and the report."""
+    _C.reset()

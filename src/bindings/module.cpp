@@ -1,0 +1,109 @@
+// bindings/module.cpp: a handful of functions for Python.
+#include <torch/csrc/utils/pybind.h>
+
+#include "aten/trace.h"
+#include "base/report.h"
+#include "capture/compiled.h"
+#include "capture/hook.h"
+#include "explain/text.h"
+
+namespace py = pybind11;
+
+namespace magneto::bindings {
+
+void add_evaluator_testing(PyObject* module);
+void add_trace_testing(py::module_& module);
+
+namespace {
+
+py::object compile_function(py::object function, py::object self, bool fullgraph, int limit) {
+  capture::CompileOptions options;
+  options.fullgraph = fullgraph;
+  options.limit = limit;
+  PyObject* compiled = capture::new_compiled(function.ptr(), self.is_none() ? nullptr : self.ptr(), options);
+  if (!compiled) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(compiled);
+}
+
+void add_report(py::module_& m) {
+  auto line = [](auto cls, auto where) {
+    using Note = typename decltype(cls)::type;
+    cls.def_property_readonly("file", [where](const Note& n) { return (n.*where).file; })
+        .def_property_readonly("line", [where](const Note& n) { return (n.*where).line; })
+        .def_property_readonly("function", [where](const Note& n) { return (n.*where).function; })
+        .def_property_readonly("source", [where](const Note& n) { return explain::source_line(n.*where); });
+    return cls;
+  };
+  line(py::class_<base::GraphNote>(m, "Graph"), &base::GraphNote::where)
+      .def_readonly("text", &base::GraphNote::text)
+      .def_readonly("nodes", &base::GraphNote::nodes)
+      .def_readonly("guards", &base::GraphNote::guards)
+      .def("__str__", [](const base::GraphNote& n) { return n.text; });
+  line(py::class_<base::BreakNote>(m, "Break"), &base::BreakNote::where)
+      .def_readonly("reason", &base::BreakNote::what)
+      .def_readonly("cure", &base::BreakNote::cure)
+      .def_readonly("count", &base::BreakNote::count)
+      .def("__repr__", [](const base::BreakNote& n) { return n.where.file + ":" + std::to_string(n.where.line) + "  " + n.what; });
+  line(py::class_<base::RecompileNote>(m, "Recompile"), &base::RecompileNote::where)
+      .def_readonly("reason", &base::RecompileNote::reason)
+      .def("__repr__", [](const base::RecompileNote& n) { return n.where.function + ": " + n.reason; });
+  line(py::class_<base::FallbackNote>(m, "Fallback"), &base::FallbackNote::where)
+      .def_readonly("reason", &base::FallbackNote::reason)
+      .def_readonly("cure", &base::FallbackNote::cure)
+      .def("__repr__", [](const base::FallbackNote& n) { return n.where.function + ": " + n.reason; });
+  using Content = base::Report::Content;
+  py::class_<Content>(m, "Report")
+      .def_readonly("graphs", &Content::graphs)
+      .def_readonly("breaks", &Content::breaks)
+      .def_readonly("recompiles", &Content::recompiles)
+      .def_readonly("fallbacks", &Content::fallbacks)
+      .def_property_readonly("graph_count", [](const Content& c) { return c.graphs.size(); })
+      .def_property_readonly("break_count", [](const Content& c) { return c.breaks.size(); })
+      .def_property_readonly("guards", [](const Content& c) {
+        std::vector<std::string> all;
+        for (const auto& graph : c.graphs) all.insert(all.end(), graph.guards.begin(), graph.guards.end());
+        return all;
+      })
+      .def("__str__", [](const Content& c) { return explain::describe(c, true); })
+      .def("__repr__", [](const Content& c) { return explain::describe(c, false); });
+  m.def("report", [] { return base::process_report().content(); });
+  m.def("report_of", [](py::object compiled) { return base::process_report().content(capture::compiled_id(compiled.ptr())); });
+}
+
+// A thread that waits for another one's flush must not hold the GIL: the other may need it.
+void wait_without_gil(void (*wait)(void*), void* argument) {
+  if (!PyGILState_Check()) return wait(argument);
+  py::gil_scoped_release release;
+  wait(argument);
+}
+
+}  // namespace
+
+}  // namespace magneto::bindings
+
+PYBIND11_MODULE(_C, m) {
+  using namespace magneto;
+  capture::prepare();
+  m.def("compile_function", &bindings::compile_function, py::arg("function"), py::arg("self"), py::arg("fullgraph"), py::arg("limit"));
+  m.def("is_compiled", [](py::object object) { return capture::is_compiled(object.ptr()); });
+  m.def("target_of", [](py::object compiled) {
+    PyObject* self = capture::compiled_self(compiled.ptr());
+    return py::make_tuple(py::reinterpret_borrow<py::object>(capture::compiled_function(compiled.ptr())),
+                          self ? py::reinterpret_borrow<py::object>(self) : py::none());
+  });
+  m.def("reset", [] {
+    capture::reset_all();
+    base::process_report().clear();
+  });
+  m.def("unsupported", []() -> py::object {
+    const char* reason = capture::unsupported_interpreter();
+    return reason ? py::object(py::str(reason)) : py::object(py::none());
+  });
+  m.def("disable_all", &capture::disable_all);
+  bindings::add_report(m);
+  aten::set_wait_runner(&bindings::wait_without_gil);
+  py::module_ testing = m.def_submodule("_testing");
+  bindings::add_evaluator_testing(testing.ptr());
+  py::module_ testing_trace = m.def_submodule("_testing_trace");
+  bindings::add_trace_testing(testing_trace);
+}

@@ -1,0 +1,323 @@
+#include "capture/call_rules.h"
+
+#include <cstring>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "capture/frame_abi.h"
+#include "capture/tensor_meta.h"
+
+namespace magneto::capture {
+
+namespace {
+
+struct Row {
+  CallClass cls;
+  const char* names;  ///< separated by spaces: module.name, or type.name for methods
+};
+
+// The functions that 80 real models call (and their near relatives). One name, one promise.
+constexpr Row kRows[] = {
+    {CallClass::kPure,
+     "builtins.isinstance builtins.issubclass builtins.callable builtins.abs builtins.round builtins.ord builtins.chr "
+     "builtins.divmod builtins.pow builtins.len builtins.iter builtins.all builtins.any builtins.sum builtins.max "
+     "builtins.min builtins.sorted builtins.bin builtins.hex builtins.oct builtins.repr builtins.ascii builtins.format "
+     "builtins.hash math.sqrt math.ceil math.floor math.log math.log2 math.log10 math.log1p math.exp math.prod math.isqrt "
+     "math.pow math.trunc math.cos math.sin math.tan math.tanh math.atan math.atan2 math.fabs math.gcd math.lcm math.isclose "
+     "math.isnan math.isinf math.isfinite math.copysign math.fmod math.erf math.comb math.factorial math.radians math.degrees "
+     "_operator.index _operator.mul _operator.add _operator.sub _operator.eq _operator.ne _operator.lt _operator.le _operator.gt "
+     "_operator.ge _operator.floordiv _operator.truediv _operator.mod _operator.neg _operator.not_ _operator.is_ _operator.is_not "
+     "_operator.length_hint "
+     "str.startswith str.endswith str.replace str.join str.format str.split str.lower str.upper str.strip str.lstrip str.rstrip "
+     "str.isidentifier str.find str.rfind str.rsplit str.partition str.rpartition str.count str.index str.title str.capitalize "
+     "str.isdigit str.isalpha str.isnumeric str.isupper str.islower str.zfill str.ljust str.rjust str.center str.splitlines "
+     "str.encode str.removeprefix str.removesuffix str.casefold str.swapcase str.isspace str.isalnum "
+     "bytes.decode int.bit_length int.__format__ float.is_integer float.__format__ str.__format__ float.hex float.as_integer_ratio "
+     "int.to_bytes "
+     "tuple.index tuple.count list.copy list.index list.count dict.values dict.items dict.keys dict.copy dict.fromkeys "
+     "mappingproxy.values mappingproxy.items mappingproxy.keys mappingproxy.get mappingproxy.copy set.copy set.union "
+     "set.intersection set.difference set.symmetric_difference set.issubset set.issuperset set.isdisjoint frozenset.copy "
+     "frozenset.union frozenset.intersection frozenset.difference frozenset.issubset frozenset.issuperset frozenset.isdisjoint "
+     "collections.OrderedDict.values collections.OrderedDict.items collections.OrderedDict.keys collections.OrderedDict.copy "
+     "list.__len__ list.__iter__ list.__eq__ list.__ne__ list.__add__ list.__mul__ dict.__iter__ dict.__len__ dict.__eq__ dict.__ne__ dict.__or__ "
+     "tuple.__iter__ tuple.__len__ tuple.__eq__ tuple.__ne__ tuple.__hash__ tuple.__add__ str.__eq__ str.__ne__ str.__hash__ str.__contains__ "
+     "collections.OrderedDict.__iter__ collections.OrderedDict.__len__ collections.OrderedDict.__eq__ "
+     "object.__eq__ object.__ne__ object.__hash__ object.__format__ object.__str__ object.__repr__ object.__dir__ type.__repr__ "
+     "int.__eq__ int.__ne__ int.__hash__ int.__add__ int.__sub__ int.__mul__ int.__floordiv__ int.__lt__ int.__le__ int.__gt__ int.__ge__ int.__index__ int.__int__ int.__repr__ "
+     "float.__eq__ float.__mul__ float.__add__ "
+     "set.__contains__ frozenset.__contains__ list.__contains__ tuple.__contains__ list.__getitem__ tuple.__getitem__ list.__reversed__ dict.__reversed__ "
+     "type.mro type.__instancecheck__ type.__subclasscheck__ slice.indices range.index range.count "
+     "sys.getrecursionlimit sys.intern "
+     "torch._C._has_torch_function torch._C._has_torch_function_unary torch._C._has_torch_function_variadic "
+     "torch._C._functorch.unwrap_if_dead torch.Size.numel "
+     "_functools.reduce itertools.chain.from_iterable "
+     "re.Pattern.match re.Pattern.search re.Pattern.fullmatch re.Match.group re.Match.groups"},
+    {CallClass::kNext, "builtins.next"},
+    {CallClass::kReadKey,
+     "dict.get dict.__getitem__ dict.__contains__ collections.OrderedDict.__getitem__ collections.OrderedDict.get "
+     "collections.OrderedDict.__contains__"},
+    {CallClass::kGetAttr, "builtins.getattr builtins.hasattr object.__getattribute__ type.__getattribute__ module.__getattribute__"},
+    {CallClass::kSetAttr, "builtins.setattr builtins.delattr object.__setattr__ object.__delattr__"},
+    {CallClass::kEffect,
+     "list.append list.insert list.pop list.remove list.clear list.reverse list.__setitem__ list.__delitem__ dict.pop "
+     "dict.popitem dict.setdefault dict.clear dict.__setitem__ dict.__delitem__ set.add set.discard set.remove set.pop "
+     "set.clear collections.OrderedDict.pop collections.OrderedDict.__setitem__ collections.OrderedDict.__delitem__ "
+     "collections.OrderedDict.setdefault collections.OrderedDict.move_to_end collections.OrderedDict.popitem "
+     "collections.OrderedDict.clear collections.deque.append collections.deque.appendleft collections.deque.pop "
+     "collections.deque.popleft collections.deque.clear"},
+    {CallClass::kEffectCopy,
+     "list.extend list.__iadd__ dict.update dict.__ior__ set.update set.__ior__ collections.OrderedDict.update collections.deque.extend "
+     "collections.OrderedDict.__init__ dict.__init__ list.__init__ set.__init__"},
+    {CallClass::kState,
+     "torch._C._get_tracing_state torch._C._is_tracing torch._C._get_cudnn_enabled torch._C._cuda_isCurrentStreamCapturing "
+     "torch._C._get_deterministic_algorithms torch._C._are_functorch_transforms_active "
+     "torch._C._is_torch_function_enabled torch._C._len_torch_function_stack torch._C._len_torch_dispatch_stack "
+     "torch._C._get_flash_sdp_enabled torch._C._get_mem_efficient_sdp_enabled torch._C._get_math_sdp_enabled "
+     "torch._C._get_cudnn_sdp_enabled torch._C._is_any_autocast_enabled torch._C._autograd._profiler_enabled "
+     "torch._C._get_cublas_allow_tf32 torch._C._get_mkldnn_enabled torch._C._is_fwd_grad_enabled "
+     "torch._C._functorch.maybe_current_level torch._C._functorch.peek_interpreter_stack torch._C._cuda_getDeviceCount "
+     "torch._C._get_fp32_precision_getter torch._C._get_privateuse1_backend_name torch._C._is_multithreading_enabled "
+     "torch._C._get_cudnn_deterministic torch._C._get_cudnn_benchmark torch._C._get_cudnn_allow_tf32 "
+     "torch.is_anomaly_enabled torch.is_anomaly_check_nan_enabled torch.is_deterministic_algorithms_warn_only_enabled "
+     "torch.get_autocast_dtype torch._C.get_autocast_dtype torch.is_autocast_cache_enabled "
+     "torch.get_autocast_gpu_dtype torch.get_autocast_cpu_dtype torch._C._get_accelerator torch._C._accelerator_getAccelerator "
+     "_abc._abc_instancecheck _abc._abc_subclasscheck _abc.get_cache_token sys.is_finalizing posix.getenv _thread.get_ident gc.isenabled "
+     "torch._C._dynamo.eval_frame.is_dynamo_compiling torch._C._jit_get_tracer_state_warn torch._C._is_mps_available"},
+    {CallClass::kStateWord,
+     "torch._C.is_grad_enabled torch.is_grad_enabled torch.is_inference_mode_enabled torch._C.is_inference_mode_enabled "
+     "torch.is_autocast_enabled torch._C.is_autocast_enabled torch.get_default_dtype torch._C.get_default_dtype torch.get_num_threads "
+     "torch._C.get_num_threads"},
+    {CallClass::kStateSet,
+     "torch._C._set_grad_enabled _contextvars.ContextVar.set _contextvars.ContextVar.reset torch.set_autocast_enabled "
+     "torch.set_autocast_dtype torch.set_autocast_cache_enabled torch.autocast_increment_nesting "
+     "torch.autocast_decrement_nesting torch.clear_autocast_cache"},
+    {CallClass::kContextGet, "_contextvars.ContextVar.get"},
+    {CallClass::kIgnore, "torch._C._log_api_usage_once torch._C._log_api_usage_metadata"},
+    {CallClass::kTypeCall, "type.__call__"},
+    {CallClass::kNew, "object.__new__ dict.__new__ tuple.__new__ list.__new__ collections.OrderedDict.__new__ int.__new__ str.__new__ float.__new__"},
+    {CallClass::kInit, "object.__init__ object.__init_subclass__"},
+    {CallClass::kReduce, "object.__reduce_ex__"},
+};
+
+// Methods of torch.Tensor and functions of torch that read data or touch what no graph holds. Everything else that is an
+// operator is CallClass::kTorch; a read that is forgotten here is caught by the trace, one recording later.
+constexpr const char* kTensorData =
+    "item tolist numpy __bool__ __int__ __float__ __index__ __complex__ data_ptr is_nonzero __array__ __contains__ "
+    "untyped_storage storage _typed_storage equal allclose nonzero unique";
+constexpr const char* kTensorOpaque =
+    "requires_grad_ _make_subclass as_subclass set_ _set_data share_memory_ _backward register_hook "
+    "_register_hook retain_grad __setstate__ __reduce_ex__ resize_ resize_as_ apply_ map_ map2_ record_stream "
+    "_cdata is_shared pin_memory is_pinned __deepcopy__ module_load swap_tensors _use_count "
+    "rename_ rename align_to refine_names _update_names new_tensor has_names";
+constexpr const char* kFunctionOpaque =
+    "from_file frombuffer from_numpy as_tensor asarray set_printoptions _dim_arange manual_seed seed set_default_dtype";
+
+using Table = std::unordered_map<const void*, CallClass>;
+
+// A builtin is known by its PyMethodDef, a slot wrapper by its wrapperbase and type.
+const void* identity(PyObject* callable) {
+  if (PyCFunction_Check(callable)) return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml;
+  PyTypeObject* type = Py_TYPE(callable);
+  if (type == &PyMethodDescr_Type || type == &PyClassMethodDescr_Type)
+    return reinterpret_cast<PyMethodDescrObject*>(callable)->d_method;
+  if (type == &PyWrapperDescr_Type) return callable;  // one object for each type and slot, alive with its type
+  return nullptr;
+}
+
+PyObject* look_up(std::string_view dotted) {
+  // Longest module prefix first: torch._C._functorch.maybe_current_level
+  static const std::unordered_map<std::string_view, PyTypeObject*> builtin_types = {
+      {"str", &PyUnicode_Type}, {"bytes", &PyBytes_Type}, {"int", &PyLong_Type},       {"float", &PyFloat_Type},
+      {"tuple", &PyTuple_Type}, {"list", &PyList_Type},   {"dict", &PyDict_Type},      {"set", &PySet_Type},
+      {"frozenset", &PyFrozenSet_Type},                   {"object", &PyBaseObject_Type}, {"type", &PyType_Type},
+      {"slice", &PySlice_Type}, {"range", &PyRange_Type}, {"module", &PyModule_Type},  {"mappingproxy", &PyDictProxy_Type}};
+  size_t dot = dotted.rfind('.');
+  std::string head(dotted.substr(0, dot)), name(dotted.substr(dot + 1));
+  if (auto found = builtin_types.find(head); found != builtin_types.end()) {
+    // The entry of the type itself, so that dict.__eq__ is not object.__eq__.
+    PyObject* entry = PyDict_GetItemString(found->second->tp_dict, name.c_str());
+    return Py_XNewRef(entry);
+  }
+  PyObject* owner = PyImport_ImportModule(head.c_str());
+  if (!owner) {
+    PyErr_Clear();
+    size_t inner = head.rfind('.');
+    if (inner == std::string::npos) return nullptr;
+    PyObject* module = PyImport_ImportModule(head.substr(0, inner).c_str());
+    owner = module ? PyObject_GetAttrString(module, head.substr(inner + 1).c_str()) : nullptr;
+    Py_XDECREF(module);
+  }
+  PyObject* found = nullptr;
+  if (owner && PyType_Check(owner)) found = Py_XNewRef(PyDict_GetItemString(reinterpret_cast<PyTypeObject*>(owner)->tp_dict, name.c_str()));
+  else if (owner) found = PyObject_GetAttrString(owner, name.c_str());
+  Py_XDECREF(owner);
+  PyErr_Clear();
+  return found;
+}
+
+template <class Function>
+void each_name(const char* names, Function&& function) {
+  std::string_view rest(names);
+  while (!rest.empty()) {
+    size_t end = rest.find(' ');
+    std::string_view name = rest.substr(0, end);
+    if (!name.empty()) function(name);
+    rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
+  }
+}
+
+void add(Table& table, PyObject* callable, CallClass cls) {
+  if (!callable) return;
+  if (const void* key = identity(callable)) table[key] = cls;
+}
+
+void add_operators(Table& table, PyObject* owner, const char* data, const char* opaque) {
+  PyObject* dict = PyType_Check(owner) ? Py_XNewRef(reinterpret_cast<PyTypeObject*>(owner)->tp_dict) : PyObject_GetAttrString(owner, "__dict__");
+  if (!dict) {
+    PyErr_Clear();
+    return;
+  }
+  std::unordered_map<std::string_view, CallClass> special;
+  each_name(data, [&](std::string_view name) { special[name] = CallClass::kData; });
+  each_name(opaque, [&](std::string_view name) { special[name] = CallClass::kOpaque; });
+  Py_ssize_t position = 0;
+  PyObject *key, *value;
+  while (PyDict_Next(dict, &position, &key, &value)) {
+    const char* name = PyUnicode_AsUTF8(key);
+    auto found = special.find(name);
+    PyObject* callable = value;
+    if (Py_TYPE(value) == &PyStaticMethod_Type || Py_TYPE(value) == &PyClassMethod_Type) {
+      callable = PyObject_GetAttr(owner, key);
+      if (!callable) {
+        PyErr_Clear();
+        continue;
+      }
+      add(table, callable, found == special.end() ? CallClass::kTorch : found->second);
+      Py_DECREF(callable);
+      continue;
+    }
+    add(table, callable, found == special.end() ? CallClass::kTorch : found->second);
+  }
+  Py_DECREF(dict);
+}
+
+const Table& table() {
+  static const Table rows = [] {
+    Table t;
+    PyObject* c = PyImport_ImportModule("torch._C");
+    for (const char* name : {"_VariableFunctions", "_nn", "_linalg", "_fft", "_special", "_nested", "_sparse"}) {
+      PyObject* owner = c ? PyObject_GetAttrString(c, name) : nullptr;
+      if (!owner) {
+        PyErr_Clear();
+        continue;
+      }
+      add_operators(t, owner, kTensorData, kFunctionOpaque);
+      if (strcmp(name, "_VariableFunctions") == 0) add_operators(t, reinterpret_cast<PyObject*>(PyType_Check(owner) ? reinterpret_cast<PyTypeObject*>(owner) : Py_TYPE(owner)), kTensorData, kFunctionOpaque);
+      Py_DECREF(owner);
+    }
+    Py_XDECREF(c);
+    add_operators(t, reinterpret_cast<PyObject*>(tensor_base()), kTensorData, kTensorOpaque);
+    for (const Row& row : kRows)
+      each_name(row.names, [&](std::string_view name) {
+        PyObject* callable = look_up(name);
+        add(t, callable, row.cls);
+        Py_XDECREF(callable);
+      });
+    PyErr_Clear();
+    return t;
+  }();
+  return rows;
+}
+
+// method-wrapper objects (x.__eq__) have no public struct
+struct WrapperObject {
+  PyObject_HEAD
+  PyWrapperDescrObject* descr;
+  PyObject* self;
+};
+
+}  // namespace
+
+CallClass call_class(PyObject* callable, PyObject** self) {
+  *self = nullptr;
+  if (PyCFunction_Check(callable)) {
+    PyObject* bound = PyCFunction_GET_SELF(callable);
+    if (bound && !PyModule_Check(bound) && !PyCapsule_CheckExact(bound) && PyCFunction_GET_FLAGS(callable) != METH_STATIC) {
+      const char* type = Py_TYPE(bound)->tp_name;
+      if (strstr(type, "pybind11_detail") == nullptr && !(PyType_Check(bound) && strstr(reinterpret_cast<PyTypeObject*>(bound)->tp_name, "_VariableFunctions")))
+        *self = bound;
+    }
+  } else if (Py_TYPE(callable) == &_PyMethodWrapper_Type) {
+    auto* wrapper = reinterpret_cast<WrapperObject*>(callable);
+    *self = wrapper->self;
+    auto found = table().find(wrapper->descr);
+    return found == table().end() ? CallClass::kOpaque : found->second;
+  }
+  const void* key = identity(callable);
+  if (!key) return CallClass::kOpaque;
+  auto found = table().find(key);
+  return found == table().end() ? CallClass::kOpaque : found->second;
+}
+
+bool is_known_constructor(PyTypeObject* type) {
+  static const std::unordered_set<std::string_view> names = {
+      "tuple", "list", "dict", "set", "frozenset", "int", "float", "str", "bool", "complex", "bytes", "range", "enumerate", "zip", "slice",
+      "super", "reversed", "map", "filter", "torch.Size", "torch.device", "collections.OrderedDict", "object",
+      "functools.partial", "torch.finfo", "torch.iinfo", "property", "collections.deque", "classmethod", "staticmethod",
+      "types.SimpleNamespace", "method", "itertools.chain", "itertools.islice", "itertools.repeat", "itertools.count",
+      "itertools.product", "itertools.accumulate", "itertools.zip_longest", "itertools.starmap", "itertools.takewhile", "itertools.pairwise",
+      "itertools.permutations", "itertools.combinations", "itertools.cycle", "itertools.compress", "itertools.dropwhile", "itertools.filterfalse",
+      "mappingproxy", "collections.defaultdict", "operator.itemgetter", "operator.attrgetter"};
+  return !is_tensor(reinterpret_cast<PyObject*>(type)) && names.count(type->tp_name) && !PyType_IsSubtype(type, tensor_base());
+}
+
+bool is_known_c_type(PyTypeObject* type) {
+  static const std::unordered_set<std::string_view> names = {
+      "object", "type", "NoneType", "ellipsis", "NotImplementedType", "int", "float", "bool", "complex", "str", "bytes", "tuple", "list", "dict",
+      "set", "frozenset", "range", "slice", "function", "method", "builtin_function_or_method", "method_descriptor",
+      "wrapper_descriptor", "getset_descriptor", "member_descriptor", "classmethod_descriptor", "method-wrapper", "code", "cell",
+      "dict_keys", "dict_values", "dict_items", "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "dict_reversekeyiterator",
+      "dict_reversevalueiterator", "dict_reverseitemiterator",
+      "odict_keys", "odict_values", "odict_items", "odict_iterator", "list_iterator", "list_reverseiterator", "tuple_iterator",
+      "range_iterator", "longrange_iterator", "set_iterator", "str_iterator", "str_ascii_iterator", "bytes_iterator", "iterator", "enumerate", "zip", "map",
+      "filter", "reversed", "generator", "super", "property", "module", "mappingproxy", "collections.OrderedDict",
+      "collections.deque", "collections.defaultdict", "_collections._deque_iterator", "torch.Size", "torch.dtype", "torch.device", "torch.layout", "torch.memory_format",
+      "torch.finfo", "torch.iinfo", "functools.partial", "types.GenericAlias", "types.UnionType", "types.SimpleNamespace",
+      "staticmethod", "classmethod", "itertools.chain", "itertools.islice", "itertools.repeat", "itertools.count",
+      "itertools.product", "itertools.accumulate", "itertools.zip_longest", "itertools.starmap", "itertools.takewhile", "itertools.pairwise",
+      "itertools.permutations", "itertools.combinations", "itertools.cycle", "itertools.compress", "itertools.dropwhile", "itertools.filterfalse",
+      "operator.itemgetter", "operator.attrgetter", "BaseException", "Exception", "re.Pattern", "re.Match", "_contextvars.ContextVar", "_contextvars.Token", "ContextVar", "Token",
+      "functools._lru_cache_wrapper"};
+  return names.count(type->tp_name) > 0 || PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+}
+
+std::string callable_name(PyObject* callable) {
+  auto text = [](PyObject* o) -> std::string {
+    const char* s = o && PyUnicode_Check(o) ? PyUnicode_AsUTF8(o) : nullptr;
+    return s ? s : "";
+  };
+  if (PyFunction_Check(callable)) return text(reinterpret_cast<PyFunctionObject*>(callable)->func_qualname);
+  if (PyType_Check(callable)) return reinterpret_cast<PyTypeObject*>(callable)->tp_name;
+  std::string name, owner;
+  if (PyCFunction_Check(callable)) {
+    auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
+    name = function->m_ml->ml_name;
+    PyObject* self = function->m_self;
+    if (self && PyModule_Check(self)) owner = PyModule_GetName(self) ? PyModule_GetName(self) : "";
+    else if (self && PyType_Check(self)) owner = reinterpret_cast<PyTypeObject*>(self)->tp_name;
+    else if (self && !PyCapsule_CheckExact(self) && !strstr(Py_TYPE(self)->tp_name, "pybind11")) owner = Py_TYPE(self)->tp_name;
+    else owner = text(function->m_module);
+  } else if (Py_TYPE(callable) == &PyMethodDescr_Type || Py_TYPE(callable) == &PyWrapperDescr_Type) {
+    auto* descriptor = reinterpret_cast<PyDescrObject*>(callable);
+    owner = descriptor->d_type->tp_name;
+    name = text(descriptor->d_name);
+  } else {
+    return std::string("an object of type ") + Py_TYPE(callable)->tp_name;
+  }
+  PyErr_Clear();
+  if (owner == "builtins" || owner.empty()) return name;
+  return owner + "." + name;
+}
+
+}  // namespace magneto::capture

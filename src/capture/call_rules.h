@@ -1,0 +1,46 @@
+// capture/call_rules.h: what is known of functions written in C, one row each. Unknown means opaque: the segment ends
+// before the call, and the call runs as in eager.
+#pragma once
+#include <Python.h>
+
+#include <string>
+
+namespace magneto::capture {
+
+enum class CallClass : unsigned char {
+  kOpaque,
+  kPure,       ///< the result follows from the arguments, which it may read as a whole
+  kReadKey,    ///< reads one entry (second argument) of the first argument
+  kGetAttr,    ///< getattr, hasattr, object.__getattribute__
+  kSetAttr,    ///< setattr, object.__setattr__, delattr, object.__delattr__
+  kEffect,     ///< changes its first argument; keeps references to the others
+  kEffectCopy, ///< changes its first argument by the content of the second (extend, update)
+  kState,      ///< a getter of state outside: called again as a guard
+  kStateWord,  ///< a getter that the state word covers
+  kStateSet,   ///< changes state outside; repeated on replay
+  kContextGet, ///< ContextVar.get
+  kIgnore,     ///< an effect that nobody sees (usage counters)
+  kTorch,      ///< runs operators; non-tensor results follow from the metadata of its arguments
+  kData,       ///< reads the data of a tensor
+  kTypeCall,   ///< type.__call__
+  kNext,       ///< next(iterator)
+  kNew,        ///< object.__new__ and the like: makes an instance of its first argument
+  kInit,       ///< object.__init__: nothing
+  kReduce,     ///< object.__reduce_ex__: reads the whole instance dict
+  kSuperInit,
+};
+
+/// The class of a C callable: builtin function or method, method or slot descriptor, method-wrapper. `self` receives the
+/// object a bound C method carries (borrowed), or nullptr.
+CallClass call_class(PyObject* callable, PyObject** self);
+
+/// Constructors of C types whose result follows from their arguments.
+bool is_known_constructor(PyTypeObject* type);
+
+/// C types whose slots (iteration, items, operators, truth ...) read nothing but the object itself.
+bool is_known_c_type(PyTypeObject* type);
+
+/// A name for messages: "time.perf_counter", "numpy.ndarray.sum".
+std::string callable_name(PyObject* callable);
+
+}  // namespace magneto::capture

@@ -1,0 +1,194 @@
+#include "capture/compiled.h"
+
+#include <structmember.h>
+
+#include <memory>
+#include <unordered_set>
+
+#include "base/report.h"
+#include "capture/session.h"
+
+namespace magneto::capture {
+
+namespace {
+
+struct Compiled {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  PyObject* function;
+  PyObject* self;
+  PyObject* dict;
+  PyObject* weak_references;
+  CaptureState* state;
+  CompileOptions* options;
+};
+
+std::unordered_set<Compiled*>& registry() {  // under the GIL
+  static std::unordered_set<Compiled*> all;
+  return all;
+}
+
+bool g_disabled = false;
+uint64_t g_next_id = 1;
+
+Compiled* cast(PyObject* object) { return reinterpret_cast<Compiled*>(object); }
+
+PyObject* plain_call(Compiled* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  if (!self->self) return PyObject_Vectorcall(self->function, args, nargsf, kwnames);
+  size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)), count = positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  std::vector<PyObject*> all{nullptr, self->self};
+  all.insert(all.end(), args, args + count);
+  return PyObject_Vectorcall(self->function, all.data() + 1, (positional + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
+}
+
+PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  Compiled* self = cast(object);
+  auto* code = reinterpret_cast<PyCodeObject*>(reinterpret_cast<PyFunctionObject*>(self->function)->func_code);
+  PyThreadState* thread = PyThreadState_Get();
+  // Generators and coroutines only make an object here. A debugger or profiler wants to see every frame.
+  if (g_disabled || code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR) || is_observed(thread, code))
+    return plain_call(self, args, nargsf, kwnames);
+  if (reinterpret_cast<PyObject*>(code) != self->state->root.code.get()) {  // f.__code__ = other: all is new
+    uint64_t id = self->state->id;
+    std::string name = self->state->name;
+    int limit = self->state->limit;
+    delete self->state;
+    self->state = new CaptureState(code);
+    self->state->id = id;
+    self->state->name = name;
+    self->state->limit = limit;
+  }
+  size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
+  FrameCache& cache = self->state->root;
+  auto found = cache.entries.find(0);
+  if (found != cache.entries.end()) {
+    FrameCache::Entry& entry = found->second;
+    if (entry.given_up) return plain_call(self, args, nargsf, kwnames);
+    GuardContext context;
+    context.roots = args;
+    context.root_count = positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+    if (auto segment = find_segment(entry, context, positional, kwnames); segment && segment->returns) {
+      BuildContext built;
+      switch (run_segment(*segment, context, built)) {
+        case Outcome::kDone: return build(segment->result, built);
+        case Outcome::kRaised: return nullptr;
+        case Outcome::kEager: return plain_call(self, args, nargsf, kwnames);
+      }
+    }
+  }
+  Ref alive = Ref::share(object);
+  Session session(*self->state, self->function, self->self, args, positional, kwnames);
+  return session.run();
+}
+
+int traverse(PyObject* object, visitproc visit, void* arg) {
+  Compiled* self = cast(object);
+  Py_VISIT(self->function);
+  Py_VISIT(self->self);
+  Py_VISIT(self->dict);
+  return 0;
+}
+
+int clear(PyObject* object) {
+  Compiled* self = cast(object);
+  Py_CLEAR(self->dict);
+  return 0;
+}
+
+void deallocate(PyObject* object) {
+  Compiled* self = cast(object);
+  PyObject_GC_UnTrack(object);
+  registry().erase(self);
+  if (self->weak_references) PyObject_ClearWeakRefs(object);
+  delete self->state;
+  delete self->options;
+  Py_CLEAR(self->dict);
+  Py_CLEAR(self->function);
+  Py_CLEAR(self->self);
+  Py_TYPE(object)->tp_free(object);
+}
+
+// As a method in a class body it binds like a function; with a self of its own it is what it is.
+PyObject* descriptor_get(PyObject* object, PyObject* instance, PyObject*) {
+  if (!instance || instance == Py_None || cast(object)->self) return Py_NewRef(object);
+  return PyMethod_New(object, instance);
+}
+
+PyObject* represent(PyObject* object) {
+  return PyUnicode_FromFormat("<magneto compiled %R>", cast(object)->function);
+}
+
+PyMemberDef members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Compiled, vectorcall), READONLY, nullptr},
+    {"__dictoffset__", T_PYSSIZET, offsetof(Compiled, dict), READONLY, nullptr},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Compiled, weak_references), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr}};
+
+PyGetSetDef getters[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+                         {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+                       {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
+                       {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                       {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                       {Py_tp_descr_get, reinterpret_cast<void*>(descriptor_get)},
+                       {Py_tp_repr, reinterpret_cast<void*>(represent)},
+                       {Py_tp_members, members},
+                       {Py_tp_getset, getters},
+                       {0, nullptr}};
+
+PyType_Spec spec = {"magneto.Compiled", sizeof(Compiled), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+
+}  // namespace
+
+void prepare() { Recorder::prepare(); }
+
+PyTypeObject* compiled_type() {
+  static PyTypeObject* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return type;
+}
+
+bool is_compiled(PyObject* object) { return Py_TYPE(object) == compiled_type(); }
+PyObject* compiled_function(PyObject* compiled) { return cast(compiled)->function; }
+PyObject* compiled_self(PyObject* compiled) { return cast(compiled)->self; }
+uint64_t compiled_id(PyObject* compiled) { return cast(compiled)->state->id; }
+
+PyObject* new_compiled(PyObject* function, PyObject* self, const CompileOptions& options) {
+  PyTypeObject* type = compiled_type();
+  if (!type) return nullptr;
+  Compiled* object = PyObject_GC_New(Compiled, type);
+  if (!object) return nullptr;
+  object->vectorcall = call;
+  object->function = Py_NewRef(function);
+  object->self = Py_XNewRef(self);
+  object->dict = nullptr;
+  object->weak_references = nullptr;
+  object->options = new CompileOptions(options);
+  object->state = new CaptureState(reinterpret_cast<PyCodeObject*>(reinterpret_cast<PyFunctionObject*>(function)->func_code));
+  object->state->id = g_next_id++;
+  object->state->limit = options.limit;
+  object->state->fullgraph = options.fullgraph;
+  const char* name = PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(function)->func_qualname);
+  object->state->name = name ? name : "?";
+  registry().insert(object);
+  PyObject_GC_Track(object);
+  return reinterpret_cast<PyObject*>(object);
+}
+
+void reset_all() {
+  for (Compiled* compiled : registry()) {
+    CaptureState& state = *compiled->state;
+    state.root.entries.clear();
+    state.root.marks.clear();
+    state.root.children.clear();
+    state.volatile_ints.clear();
+  }
+}
+
+void disable_all(std::string reason) {
+  g_disabled = true;
+  base::process_report().add(base::FallbackNote{0, {}, std::move(reason), "use a CPython version that is supported"});
+}
+
+}  // namespace magneto::capture

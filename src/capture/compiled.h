@@ -1,0 +1,34 @@
+// capture/compiled.h: the callable that compile() returns. A call whose guards hold makes no Python frame at all.
+#pragma once
+#include <Python.h>
+
+#include <cstdint>
+#include <string>
+
+namespace magneto::capture {
+
+/// Fills the tables of this folder; once, at import.
+void prepare();
+
+struct CompileOptions {
+  bool fullgraph = false;
+  int limit = 8;
+};
+
+/// A callable for the Python function `function`, with `self` as its first argument at every call (or nullptr). New
+/// reference, or nullptr with a Python error.
+PyObject* new_compiled(PyObject* function, PyObject* self, const CompileOptions& options);
+
+PyTypeObject* compiled_type();                    ///< made ready at the first call
+bool is_compiled(PyObject* object);
+PyObject* compiled_function(PyObject* compiled);  ///< borrowed
+PyObject* compiled_self(PyObject* compiled);      ///< borrowed; nullptr
+uint64_t compiled_id(PyObject* compiled);
+
+/// Forgets the segments of every compiled callable that is alive.
+void reset_all();
+
+/// Makes calls of all compiled callables plain calls (self test failed, unknown CPython).
+void disable_all(std::string reason);
+
+}  // namespace magneto::capture

@@ -1,0 +1,433 @@
+#include "capture/guards.h"
+
+#include "capture/frame_abi.h"
+
+namespace magneto::capture {
+
+bool is_value(PyObject* o) {
+  PyTypeObject* t = Py_TYPE(o);
+  return o == Py_None || t == &PyBool_Type || t == &PyLong_Type || t == &PyUnicode_Type || t == &PyFloat_Type ||
+         t == &PyBytes_Type || o == Py_Ellipsis || o == Py_NotImplemented || t == &PyCode_Type || t == &PyComplex_Type;
+}
+
+bool same_value(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (!a || !b || Py_TYPE(a) != Py_TYPE(b)) return false;
+  PyTypeObject* t = Py_TYPE(a);
+  if (t == &PyFloat_Type) {
+    double x = PyFloat_AS_DOUBLE(a), y = PyFloat_AS_DOUBLE(b);
+    return memcmp(&x, &y, sizeof x) == 0;  // 0.0 and -0.0 differ, a NaN equals itself
+  }
+  if (t == &PyComplex_Type) {
+    Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);
+    return memcmp(&x, &y, sizeof x) == 0;
+  }
+  if (t == &PyTuple_Type || t == size_type()) {
+    if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i)
+      if (!same_value(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+    return true;
+  }
+  if (t == &PyMethod_Type)
+    return PyMethod_GET_FUNCTION(a) == PyMethod_GET_FUNCTION(b) && PyMethod_GET_SELF(a) == PyMethod_GET_SELF(b);
+  bool comparable = t == &PyLong_Type || t == &PyUnicode_Type || t == &PyBytes_Type || t == &PyRange_Type ||
+                    strcmp(t->tp_name, "torch.device") == 0;
+  if (!comparable) return false;
+  int equal = PyObject_RichCompareBool(a, b, Py_EQ);
+  if (equal < 0) PyErr_Clear();
+  return equal == 1;
+}
+
+uint64_t dict_version(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
+
+PyObject* instance_dict(PyObject* object) {
+  PyObject** slot = _PyObject_GetDictPtr(object);
+  if (!slot) return nullptr;
+#if PY_VERSION_HEX >= 0x030C0000
+  if (!*slot && (Py_TYPE(object)->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
+    // 3.12 keeps the values inline until someone asks for the dict
+    PyObject* dict = PyObject_GenericGetDict(object, nullptr);
+    Py_XDECREF(dict);
+    if (!dict) PyErr_Clear();
+    slot = _PyObject_GetDictPtr(object);
+  }
+#endif
+  return slot ? *slot : nullptr;
+}
+
+unsigned type_version(PyTypeObject* type) {
+  if (!(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) {
+    static PyObject* name = PyUnicode_InternFromString("__class__");
+    _PyType_Lookup(type, name);  // a look-up assigns a version
+  }
+  return type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG ? type->tp_version_tag : 0;
+}
+
+bool is_immutable_type(PyTypeObject* type) {
+  return !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE);
+}
+
+// OrderedDict keeps its order beside the dict; od_state counts the changes of that list.
+static size_t order_state(PyObject* dict) {
+  return PyODict_Check(dict) ? *reinterpret_cast<size_t*>(reinterpret_cast<char*>(dict) + sizeof(PyDictObject) + 5 * sizeof(void*)) : 0;
+}
+
+static std::string text_of_object(PyObject* o) {
+  if (!o) return "absent";
+  if (!is_value(o) && !PyTuple_CheckExact(o)) return std::string("a ") + Py_TYPE(o)->tp_name;
+  PyObject* repr = PyObject_Repr(o);
+  const char* text = repr ? PyUnicode_AsUTF8(repr) : nullptr;
+  std::string result = text ? text : "?";
+  Py_XDECREF(repr);
+  PyErr_Clear();
+  return result.size() > 80 ? result.substr(0, 77) + "..." : result;
+}
+
+static std::string was_is(PyObject* before, PyObject* now) {
+  std::string a = text_of_object(before), b = text_of_object(now);
+  return a == b ? " is another object (" + a + ")" : " was " + a + ", is " + b;
+}
+
+static bool take_symbol(GuardContext& context, int32_t symbol, PyObject* value) {
+  if (!value || !PyLong_CheckExact(value)) return false;
+  int overflow = 0;
+  long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+  if (overflow) return false;
+  context.symbols[symbol] = number;
+  return true;
+}
+
+bool GuardProgram::check_dict(DictGuard& g, GuardContext& context, std::string* why, std::string* changed_int) {
+  PyObject* dict = g.dict.get();
+  if (g.owner) {
+    PyObject** slot = _PyObject_GetDictPtr(g.owner.get());
+    if (!slot || *slot != dict) {
+      if (why) *why = sources.describe(g.source) + ".__dict__ is another dict";
+      return false;
+    }
+  }
+  uint64_t version = dict_version(dict);
+  bool symbols = false;
+  for (KeyCheck& key : g.keys) symbols |= key.symbol >= 0;
+  if (version == g.version && !symbols && (!g.order_state || order_state(dict) == g.order_state)) return true;
+  auto differs = [&](PyObject* key, PyObject* before, PyObject* now) {
+    if (why) {
+      std::string path = sources.describe_key(g.source, key);
+      *why = path + was_is(before, now);
+      if (changed_int && before && now && PyLong_CheckExact(before) && PyLong_CheckExact(now)) *changed_int = path;
+    }
+    return false;
+  };
+  if (g.whole) {
+    if (static_cast<size_t>(PyDict_GET_SIZE(dict)) != g.items.size()) {
+      if (why)
+        *why = sources.describe(g.source) + " had " + std::to_string(g.items.size()) + " entries, has " +
+               std::to_string(PyDict_GET_SIZE(dict));
+      return false;
+    }
+    PyObject* iterator = PyODict_Check(dict) ? PyODict_Type.tp_iter(dict) : PyDict_Type.tp_iter(dict);
+    size_t position = 0;
+    bool ok = iterator != nullptr;
+    while (ok) {
+      PyObject* key = PyIter_Next(iterator);
+      if (!key) break;
+      KeyCheck& item = g.items[position++];
+      PyObject* value = PyDict_GetItemWithError(dict, key);
+      if (!same_value(item.key.get(), key) && item.key.get() != key) {
+        if (why) *why = "the order of keys of " + sources.describe(g.source) + " changed";
+        ok = false;
+      } else if (!same_value(item.value.get(), value)) {
+        ok = differs(key, item.value.get(), value);
+      }
+      Py_DECREF(key);
+    }
+    Py_XDECREF(iterator);
+    if (!ok || position != g.items.size()) {
+      PyErr_Clear();
+      return false;
+    }
+  }
+  for (KeyCheck& key : g.keys) {
+    PyObject* value = PyDict_GetItemWithError(dict, key.key.get());
+    if (!value && PyErr_Occurred()) PyErr_Clear();
+    if (key.symbol >= 0) {
+      if (!take_symbol(context, key.symbol, value)) return differs(key.key.get(), key.value.get(), value);
+    } else if (!same_value(key.value.get(), value)) {
+      return differs(key.key.get(), key.value.get(), value);
+    }
+  }
+  if (g.keep_version) {
+    g.version = version;
+    if (g.order_state) g.order_state = order_state(dict);
+  }
+  return true;
+}
+
+bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::string* changed_int) {
+  auto miss = [&](auto&& text) {
+    if (why) *why = text();
+    return false;
+  };
+  for (TypeGuard& g : types) {
+    auto* type = reinterpret_cast<PyTypeObject*>(g.type.get());
+    if (type->tp_version_tag != g.version || !(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) {
+      // A version can be lost without a change (the cache was cleared): but a new number is a new version.
+      return miss([&] { return std::string("the class ") + type->tp_name + " was changed"; });
+    }
+  }
+  for (ClassGuard& g : classes)
+    if (Py_TYPE(g.object.get()) != g.type)
+      return miss([&] { return sources.describe(g.source) + ".__class__ was " + g.type->tp_name; });
+  for (DictGuard& g : dicts)
+    if (!check_dict(g, context, why, changed_int)) return false;
+  for (SequenceGuard& g : lists) {
+    PyObject* list = g.object.get();
+    if (static_cast<size_t>(PyList_GET_SIZE(list)) != g.items.size())
+      return miss([&] {
+        return "the length of " + sources.describe(g.source) + " was " + std::to_string(g.items.size()) + ", is " +
+               std::to_string(PyList_GET_SIZE(list));
+      });
+    for (size_t i = 0; i < g.items.size(); ++i)
+      if (!same_value(g.items[i].get(), PyList_GET_ITEM(list, i)))
+        return miss([&] {
+          return sources.describe(g.source) + "[" + std::to_string(i) + "]" + was_is(g.items[i].get(), PyList_GET_ITEM(list, i));
+        });
+  }
+  for (SequenceGuard& g : sets) {
+    bool ok = static_cast<size_t>(PySet_GET_SIZE(g.object.get())) == g.items.size();
+    for (size_t i = 0; ok && i < g.items.size(); ++i) ok = PySet_Contains(g.object.get(), g.items[i].get()) == 1;
+    if (!ok) {
+      PyErr_Clear();
+      return miss([&] { return "the set " + sources.describe(g.source) + " was changed"; });
+    }
+  }
+  for (MemberGuard& g : members)
+    if ((PySet_Contains(g.set.get(), g.item.get()) == 1) != g.present) {
+      PyErr_Clear();
+      return miss([&] { return text_of_object(g.item.get()) + " in " + sources.describe(g.source) + " changed"; });
+    }
+  for (FunctionGuard& g : functions) {
+    auto* f = reinterpret_cast<PyFunctionObject*>(g.function.get());
+    if (f->func_code != g.code.get() || f->func_defaults != g.defaults.get() || f->func_kwdefaults != g.kwdefaults.get())
+      return miss([&] { return "the function " + text_of_object(f->func_qualname) + " was changed"; });
+  }
+  for (CellGuard& g : cells) {
+    PyObject* content = PyCell_GET(g.cell.get());
+    if (g.symbol >= 0 ? !take_symbol(context, g.symbol, content) : !same_value(content, g.content.get())) {
+      if (why) {
+        *why = "the closure variable " + sources.describe(g.source) + was_is(g.content.get(), content);
+        if (changed_int && content && g.content && PyLong_CheckExact(content) && PyLong_CheckExact(g.content.get()))
+          *changed_int = sources.describe(g.source);
+      }
+      return false;
+    }
+  }
+  for (TensorGuard& g : tensors) {
+    PyObject* tensor = PyWeakref_GET_OBJECT(g.weak.get());
+    if (tensor != g.address) return miss([&] { return sources.describe(g.source) + " is gone"; });
+    if (!g.meta.matches(tensor)) return miss([&] { return sources.describe(g.source) + ": " + g.meta.difference(tensor); });
+  }
+  for (MemberRead& g : reads) {
+    PyObject* value = PyObject_GetAttr(g.object.get(), g.name.get());
+    if (!value) PyErr_Clear();
+    bool same = same_value(value, g.result.get());
+    Py_XDECREF(value);
+    if (!same) return miss([&] { return sources.describe(g.source) + "." + text_of_object(g.name.get()) + " changed"; });
+  }
+  for (StateGuard& g : states) {
+    std::vector<PyObject*> args{nullptr};
+    for (Ref& arg : g.args) args.push_back(arg.get());
+    PyObject* value = PyObject_Vectorcall(g.callable.get(), args.data() + 1, g.args.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+    if (!value) PyErr_Clear();
+    bool same = same_value(value, g.result.get());
+    Py_XDECREF(value);
+    if (!same) return miss([&] { return "the answer of " + g.name + " changed"; });
+  }
+  return true;
+}
+
+PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
+  const Source& source = sources[id];
+  if (source.kind == Source::Kind::kRoot)
+    return static_cast<size_t>(source.index) < context.root_count ? context.roots[source.index] : nullptr;
+  PyObject* parent = context.current[source.parent.index()];
+  if (!parent) return nullptr;
+  PyObject* found = nullptr;
+  switch (source.kind) {
+    case Source::Kind::kAttr: {
+      PyObject* dict = instance_dict(parent);
+      found = dict ? PyDict_GetItemWithError(dict, source.key.get()) : nullptr;
+      break;
+    }
+    case Source::Kind::kDict: found = instance_dict(parent); break;
+    case Source::Kind::kItem:
+      if (PyDict_Check(parent)) {
+        found = PyDict_GetItemWithError(parent, source.key.get());
+      } else if (PyList_Check(parent)) {
+        found = source.index < PyList_GET_SIZE(parent) ? PyList_GET_ITEM(parent, source.index) : nullptr;
+      } else if (PyTuple_Check(parent)) {
+        found = source.index < PyTuple_GET_SIZE(parent) ? PyTuple_GET_ITEM(parent, source.index) : nullptr;
+      }
+      break;
+    case Source::Kind::kCell: found = PyCell_Check(parent) ? PyCell_GET(parent) : nullptr; break;
+    case Source::Kind::kMember: {
+      found = PyObject_GenericGetAttr(parent, source.key.get());
+      Py_XDECREF(found);  // the member keeps it alive
+      break;
+    }
+    case Source::Kind::kSelf:
+      if (PyMethod_Check(parent)) found = source.index == 0 ? PyMethod_GET_SELF(parent) : PyMethod_GET_FUNCTION(parent);
+      break;
+    default: break;
+  }
+  if (!found && PyErr_Occurred()) PyErr_Clear();
+  return found;
+}
+
+bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::string* why, std::string* changed_int) {
+  using Kind = FloatingStep::Kind;
+  auto miss = [&](auto&& text) {
+    if (why) *why = text();
+    return false;
+  };
+  PyObject*& target = context.current[step.target.index()];
+  switch (step.kind) {
+    case Kind::kResolve:
+      target = resolve(step.target, context);
+      return target || miss([&] { return sources.describe(step.target) + " is missing"; });
+    case Kind::kValue: {
+      PyObject* value = resolve(step.target, context);
+      if (same_value(value, step.object.get())) return true;
+      if (changed_int && value && PyLong_CheckExact(value) && PyLong_CheckExact(step.object.get()))
+        *changed_int = sources.describe(step.target);
+      return miss([&] { return sources.describe(step.target) + was_is(step.object.get(), value); });
+    }
+    case Kind::kAbsent: return !resolve(step.target, context) || miss([&] { return sources.describe(step.target) + " is new"; });
+    case Kind::kType:
+      return reinterpret_cast<PyObject*>(Py_TYPE(target)) == step.object.get() ||
+             miss([&] { return "the type of " + sources.describe(step.target) + " is now " + Py_TYPE(target)->tp_name; });
+    case Kind::kTensor:
+      return (is_tensor(target) && step.meta.matches(target)) || miss([&] {
+               return sources.describe(step.target) + ": " +
+                      (is_tensor(target) ? step.meta.difference(target) : std::string("is no tensor any more"));
+             });
+    case Kind::kLength: {
+      Py_ssize_t length = PyObject_Size(target);
+      if (length < 0) PyErr_Clear();
+      return length == step.number || miss([&] {
+               return "the length of " + sources.describe(step.target) + " was " + std::to_string(step.number) + ", is " +
+                      std::to_string(length);
+             });
+    }
+    case Kind::kKeys: {
+      bool ok = PyDict_Check(target) && static_cast<size_t>(PyDict_GET_SIZE(target)) == step.keys.size();
+      PyObject* iterator = ok ? (PyODict_Check(target) ? PyODict_Type.tp_iter(target) : PyDict_Type.tp_iter(target)) : nullptr;
+      size_t position = 0;
+      while (ok && iterator) {
+        PyObject* key = PyIter_Next(iterator);
+        if (!key) break;
+        PyObject* expected = step.keys[position++].get();
+        ok = expected == key || same_value(expected, key);
+        Py_DECREF(key);
+      }
+      Py_XDECREF(iterator);
+      PyErr_Clear();
+      return (ok && position == step.keys.size()) || miss([&] { return "the keys of " + sources.describe(step.target) + " changed"; });
+    }
+    case Kind::kIs:
+      return target == context.current[step.other.index()] ||
+             miss([&] { return sources.describe(step.target) + " is no longer " + sources.describe(step.other); });
+    case Kind::kIsNot:
+      return target != context.current[step.other.index()] ||
+             miss([&] { return sources.describe(step.target) + " and " + sources.describe(step.other) + " are now one object"; });
+    case Kind::kPinned:
+      return target == step.object.get() || miss([&] { return sources.describe(step.target) + " is another object"; });
+    case Kind::kNotPinned:
+      return target != step.object.get() ||
+             miss([&] { return sources.describe(step.target) + " is now an object that the function also reaches otherwise"; });
+    case Kind::kSymbol:
+      return take_symbol(context, static_cast<int32_t>(step.number), resolve(step.target, context)) ||
+             miss([&] { return sources.describe(step.target) + " is no int any more"; });
+    case Kind::kMember: {
+      int present = PySequence_Contains(target, step.object.get());
+      if (present < 0) PyErr_Clear();
+      return present == step.number || miss([&] { return "membership in " + sources.describe(step.target) + " changed"; });
+    }
+    case Kind::kReRead: {
+      PyObject* value = PyObject_GetAttr(target, step.object.get());
+      if (!value) PyErr_Clear();
+      bool same = same_value(value, step.value.get());
+      Py_XDECREF(value);
+      return same || miss([&] { return sources.describe(step.target) + "." + text_of_object(step.object.get()) + " changed"; });
+    }
+  }
+  return false;
+}
+
+bool GuardProgram::check(GuardContext& context, std::string* why, std::string* changed_int) {
+  StateWord now = StateWord::now();
+  if (!(now == state)) {
+    if (why) *why = StateWord::difference(state, now);
+    return false;
+  }
+  context.current.assign(sources.size(), nullptr);
+  context.symbols.assign(symbol_count, 0);
+  for (FloatingStep& step : steps)
+    if (!check_step(step, context, why, changed_int)) return false;
+  if (!check_pinned(context, why, changed_int)) return false;
+  for (const types::Condition& condition : conditions)
+    if (!condition.holds(context.symbols)) {
+      if (why) *why = "a number changed: " + types::to_string(condition) + " does not hold any more";
+      return false;
+    }
+  return true;
+}
+
+size_t GuardProgram::size() const {
+  size_t count = 1 + lists.size() + sets.size() + members.size() + types.size() + classes.size() + functions.size() +
+                 cells.size() + tensors.size() + states.size() + reads.size() + steps.size() + conditions.size();
+  for (const DictGuard& g : dicts) count += 1 + g.keys.size() + g.items.size();
+  return count;
+}
+
+std::vector<std::string> GuardProgram::describe() const {
+  std::vector<std::string> out{"global state: grad mode, autocast, default dtype, determinism, threads"};
+  using Kind = FloatingStep::Kind;
+  for (const FloatingStep& s : steps) {
+    std::string path = sources.describe(s.target);
+    switch (s.kind) {
+      case Kind::kResolve: break;
+      case Kind::kValue: out.push_back(path + " == " + text_of_object(s.object.get())); break;
+      case Kind::kAbsent: out.push_back(path + " is absent"); break;
+      case Kind::kType: out.push_back("type(" + path + ") is " + reinterpret_cast<PyTypeObject*>(s.object.get())->tp_name); break;
+      case Kind::kTensor: out.push_back(path + ": tensor properties"); break;
+      case Kind::kLength: out.push_back("len(" + path + ") == " + std::to_string(s.number)); break;
+      case Kind::kKeys: out.push_back("keys of " + path); break;
+      case Kind::kIs: out.push_back(path + " is " + sources.describe(s.other)); break;
+      case Kind::kIsNot: out.push_back(path + " is not " + sources.describe(s.other)); break;
+      case Kind::kPinned: out.push_back("identity of " + path); break;
+      case Kind::kNotPinned: break;
+      case Kind::kSymbol: out.push_back(path + " is an int (any)"); break;
+      case Kind::kMember: out.push_back("membership in " + path); break;
+      case Kind::kReRead: out.push_back(path + "." + text_of_object(s.object.get())); break;
+    }
+  }
+  for (const DictGuard& g : dicts) {
+    std::string path = sources.describe(g.source);
+    if (g.whole) out.push_back(path + ": all entries");
+    for (const KeyCheck& k : g.keys) {
+      out.push_back(sources.describe_key(g.source, k.key.get()) + (k.value ? (is_value(k.value.get()) ? " == " + text_of_object(k.value.get()) : " is the same object") : " is absent"));
+    }
+  }
+  for (const SequenceGuard& g : lists) out.push_back(sources.describe(g.source) + ": all elements");
+  for (const SequenceGuard& g : sets) out.push_back(sources.describe(g.source) + ": all elements");
+  for (const TypeGuard& g : types) out.push_back(std::string("class ") + reinterpret_cast<PyTypeObject*>(g.type.get())->tp_name);
+  for (const FunctionGuard& g : functions) out.push_back("function " + text_of_object(reinterpret_cast<PyFunctionObject*>(g.function.get())->func_qualname));
+  for (const CellGuard& g : cells) out.push_back("closure variable " + sources.describe(g.source));
+  for (const TensorGuard& g : tensors) out.push_back(sources.describe(g.source) + ": tensor properties");
+  for (const StateGuard& g : states) out.push_back("answer of " + g.name);
+  for (const types::Condition& c : conditions) out.push_back(types::to_string(c));
+  return out;
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,121 @@
+// capture/guards.h: what must still hold for a record to be right, as one flat program.
+//
+// Pinned objects are checked by address, without walking to them: their dicts by a version tag that stands for all keys
+// that were read (the tag is only a memo: when it moved, the keys are compared and the tag is taken anew). Floating
+// objects are walked: each step resolves one source from its parent or compares something of it. Steps stand in the
+// order in which the recording read things, so a step may rely on all before it.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "capture/ref.h"
+#include "capture/source.h"
+#include "capture/state_word.h"
+#include "capture/tensor_meta.h"
+#include "types/expr.h"
+
+namespace magneto::capture {
+
+/// Objects without identity: equal means interchangeable. Floats compare by bits, tuples element by element with types.
+bool is_value(PyObject* object);
+bool same_value(PyObject* a, PyObject* b);
+
+uint64_t dict_version(PyObject* dict);
+PyObject* instance_dict(PyObject* object);          ///< borrowed; nullptr: has none. Materialises it on 3.11.
+unsigned type_version(PyTypeObject* type);          ///< 0: none can be had
+bool is_immutable_type(PyTypeObject* type);         ///< a C type that Python code cannot change
+
+struct KeyCheck {
+  Ref key;
+  Ref value;             ///< empty: absent
+  int32_t symbol = -1;   ///< >= 0: any int will do, it becomes this symbol
+};
+
+struct DictGuard {
+  Ref dict;
+  Ref owner;                     ///< whose instance dict it is (the owner must still have this very dict)
+  SourceId source;
+  uint64_t version = 0;          ///< 0: never equal, always compare the keys
+  bool whole = false;            ///< `items` are all of them, in this order
+  bool keep_version = true;      ///< the recording itself changed the dict: the tag of another call says nothing
+  std::vector<KeyCheck> keys;
+  std::vector<KeyCheck> items;
+  size_t order_state = 0;        ///< OrderedDict: changes with move_to_end
+};
+
+struct SequenceGuard { Ref object; SourceId source; std::vector<Ref> items; };   ///< list, set: all elements
+struct MemberGuard { Ref set; Ref item; bool present; SourceId source; };        ///< one membership of a set
+struct TypeGuard { Ref type; unsigned version; };
+struct ClassGuard { Ref object; PyTypeObject* type; SourceId source; };           ///< o.__class__ was not assigned
+struct FunctionGuard { Ref function, code, defaults, kwdefaults; };
+struct CellGuard { Ref cell, content; SourceId source; int32_t symbol = -1; };
+struct TensorGuard { Ref weak; PyObject* address; TensorMeta meta; SourceId source; };
+struct StateGuard { Ref callable; std::vector<Ref> args; Ref result; std::string name; };  ///< calling it again gives the same
+struct MemberRead { Ref object, name, result; SourceId source; };                 ///< a C slot, read again
+
+struct FloatingStep {
+  enum class Kind : unsigned char {
+    kResolve,     ///< current[target] = the object at that source
+    kValue,       ///< what the source `target` has is this value
+    kAbsent,      ///< the parent's dict has no such key
+    kType,        ///< exact type of current[target]
+    kTensor,      ///< meta of current[target]
+    kLength,      ///< of a list, tuple, dict or set
+    kKeys,        ///< a dict has exactly these keys in this order
+    kIs, kIsNot,  ///< current[target] and current[other]
+    kPinned,      ///< current[target] is this object
+    kNotPinned,
+    kSymbol,      ///< an exact int; symbols[number] takes it
+    kMember,      ///< membership in a set, `number` is the answer
+    kReRead,      ///< PyObject_GetAttr(current[target], object) gives `value` again
+  };
+  Kind kind;
+  SourceId target, other;
+  Ref object;              ///< value, type or pinned object
+  Ref value;
+  std::vector<Ref> keys;
+  int64_t number = 0;
+  TensorMeta meta;
+};
+
+/// The inputs of one check, and what it found on the way.
+struct GuardContext {
+  PyObject* const* roots = nullptr;
+  size_t root_count = 0;
+  std::vector<PyObject*> current;    ///< borrowed; by SourceId, floating ones only
+  std::vector<int64_t> symbols;
+};
+
+class GuardProgram {
+ public:
+  /// True when everything holds. With `why`, the first thing that does not, in words, and `changed_int`, the path of
+  /// an int that was compared by value and has changed (capture then makes it a symbol).
+  bool check(GuardContext& context, std::string* why = nullptr, std::string* changed_int = nullptr);
+  size_t size() const;
+  std::vector<std::string> describe() const;
+
+  Sources sources;
+  StateWord state;
+  std::vector<DictGuard> dicts;
+  std::vector<SequenceGuard> lists, sets;
+  std::vector<MemberGuard> members;
+  std::vector<TypeGuard> types;
+  std::vector<ClassGuard> classes;
+  std::vector<FunctionGuard> functions;
+  std::vector<CellGuard> cells;
+  std::vector<TensorGuard> tensors;
+  std::vector<StateGuard> states;
+  std::vector<MemberRead> reads;
+  std::vector<FloatingStep> steps;
+  std::vector<types::Condition> conditions;
+  uint32_t symbol_count = 0;
+
+ private:
+  bool check_pinned(GuardContext& context, std::string* why, std::string* changed_int);
+  bool check_dict(DictGuard& guard, GuardContext& context, std::string* why, std::string* changed_int);
+  bool check_step(FloatingStep& step, GuardContext& context, std::string* why, std::string* changed_int);
+  PyObject* resolve(SourceId id, GuardContext& context) const;  ///< borrowed; nullptr: not there
+};
+
+}  // namespace magneto::capture

@@ -1,0 +1,406 @@
+#include "capture/recorder.h"
+
+#include "base/check.h"
+#include "capture/hook.h"
+#include "capture/tensor_meta.h"
+
+namespace magneto::capture {
+
+Recorder::Recorder(Activation& root, const std::unordered_set<std::string>& volatile_ints, bool pin_modules)
+    : root_(root), pin_modules_(pin_modules), volatile_ints_(volatile_ints), segment_(std::make_unique<Segment>()),
+      trace_(std::make_unique<aten::Trace>()) {
+  segment_->guards.state = StateWord::now();
+}
+
+Recorder::~Recorder() {
+  trace_.reset();
+  for (auto& [container, copy] : originals_) Py_DECREF(copy);
+  std::vector<PyObject*> held;
+  held.swap(held_);
+  table_.clear();
+  for (PyObject* object : held) Py_DECREF(object);
+}
+
+// ---------------------------------------------------------------------------------------------------- the table
+
+Recorder::Info* Recorder::info(PyObject* object) {
+  auto found = table_.find(object);
+  return found == table_.end() ? nullptr : &found->second;
+}
+
+Recorder::Info& Recorder::enter(PyObject* object, Info info) {
+  auto [place, fresh] = table_.emplace(object, info);
+  if (fresh) held_.push_back(Py_NewRef(object));
+  else place->second = info;
+  return place->second;
+}
+
+void Recorder::enter_made(PyObject* object) {
+  Info entry;
+  entry.cls = Info::Class::kMade;
+  entry.index = root_instruction();
+  enter(object, entry);
+}
+
+void Recorder::enter_outside(PyObject* object, SourceId source) {
+  Info entry;
+  entry.cls = Info::Class::kOutside;
+  entry.source = source;
+  enter(object, entry);
+}
+
+void Recorder::add_pinned_root(PyObject* object, PyObject* name) {
+  if (!info(object)) enter_outside(object, guards().sources.pinned({}, name));
+}
+
+void Recorder::add_argument_roots(PyObject* const* args, size_t count, const std::vector<Ref>& names) {
+  for (size_t i = 0; i < count; ++i) {
+    PyObject* object = args[i];
+    SourceId source = guards().sources.root(static_cast<Py_ssize_t>(i), names[i].get());
+    if (Info* known = info(object)) {
+      FloatingStep step{FloatingStep::Kind::kResolve, source, {}, {}, {}, {}, 0, {}};
+      guards().steps.push_back(step);
+      if (guards().sources.floating(known->source)) {  // the same object was passed twice
+        resolve(object);
+        step.kind = FloatingStep::Kind::kIs;
+        step.other = known->source;
+      } else {
+        step.kind = FloatingStep::Kind::kPinned;
+        step.object = Ref::share(object);
+      }
+      guards().steps.push_back(step);
+      continue;
+    }
+    if (is_value(object)) {
+      FloatingStep step{FloatingStep::Kind::kValue, source, {}, Ref::share(object), {}, {}, 0, {}};
+      if (PyLong_CheckExact(object) && is_volatile(guards().sources.describe(source))) {
+        step.kind = FloatingStep::Kind::kSymbol;
+        step.number = guards().symbol_count;
+        // The frame's own slot gets the tagged int; the caller's object stays as it is.
+        Ref tagged = Ref::take(new_number(object, types::Expr::symbol(guards().symbol_count++)));
+        for (int slot = 0; slot < root_.local_count(); ++slot)
+          if (root_.local(slot) == object) {
+            root_.set_local(slot, tagged.borrow_new());
+            break;
+          }
+      }
+      guards().steps.push_back(step);
+      continue;
+    }
+    enter_outside(object, source);
+  }
+  for (int slot = 0; slot < root_.local_count(); ++slot) entry_slots_.emplace_back(slot, root_.local(slot));
+}
+
+void Recorder::add_slot_roots() {
+  int locals = root_.local_count(), depth = root_.stack_depth();
+  std::vector<PyObject*> stack;
+  for (int i = 0; i < locals + depth; ++i) {
+    PyObject* object = i < locals ? root_.local(i) : root_.stack(i - locals);
+    PyObject* name = i < locals ? PyTuple_GET_ITEM(root_.code()->co_localsplusnames, i) : nullptr;
+    PyObject* kept = nullptr;
+    if (object) {
+      SourceId source = guards().sources.root(i, name);
+      FloatingStep step{FloatingStep::Kind::kResolve, source, {}, {}, {}, {}, 0, {}};
+      Info* known = info(object);
+      if (known && known->cls == Info::Class::kOutside) {
+        guards().steps.push_back(step);
+        if (guards().sources.floating(known->source)) {
+          resolve(object);
+          step.kind = FloatingStep::Kind::kIs;
+          step.other = known->source;
+        } else {
+          step.kind = FloatingStep::Kind::kPinned;
+          step.object = Ref::share(object);
+        }
+        guards().steps.push_back(step);
+      } else if (PyLong_CheckExact(object)) {
+        step.kind = FloatingStep::Kind::kSymbol;
+        step.number = guards().symbol_count;
+        guards().steps.push_back(step);
+        kept = new_number(object, types::Expr::symbol(guards().symbol_count++));
+      } else if (PyFloat_CheckExact(object)) {
+        kept = PyFloat_FromDouble(PyFloat_AS_DOUBLE(object));
+        Info entry;
+        entry.cls = Info::Class::kLazy;
+        entry.index = i;
+        entry.source = source;
+        enter(kept, entry);
+        // the type is part of the promise: a float stays a float
+        step.kind = FloatingStep::Kind::kResolve;
+        guards().steps.push_back(step);
+        step.kind = FloatingStep::Kind::kType;
+        step.object = Ref::share(reinterpret_cast<PyObject*>(&PyFloat_Type));
+        guards().steps.push_back(step);
+      } else if (is_value(object)) {
+        step.kind = FloatingStep::Kind::kValue;
+        step.object = Ref::share(object);
+        guards().steps.push_back(step);
+      } else if (PyFunction_Check(object) || PyType_Check(object) || PyModule_Check(object)) {
+        enter_outside(object, source);
+        pin(object);
+      } else {
+        enter_outside(object, source);
+      }
+    } else {
+      SourceId source = guards().sources.root(i, name);
+      guards().steps.push_back({FloatingStep::Kind::kAbsent, source, {}, {}, {}, {}, 0, {}});
+    }
+    if (i < locals) {
+      if (kept) root_.set_local(i, kept);
+      entry_slots_.emplace_back(i, root_.local(i));
+    } else {
+      stack.push_back(kept ? kept : Py_XNewRef(object));
+    }
+  }
+  root_.set_stack(stack);
+}
+
+void Recorder::begin() {
+  active_ = true;
+  trace_->enter();
+}
+
+void Recorder::enter_frame(Activation& activation) {
+  PyCodeObject* code = activation.code();
+  PyFunctionObject* function = activation.function();
+  note_function(function);
+  int count = code->co_argcount + code->co_kwonlyargcount;
+  auto local_made = [&](int slot) {
+    PyObject* object = activation.local(slot);
+    if (object && !info(object)) enter_made(object);
+  };
+  if (code->co_flags & CO_VARARGS) local_made(count++);
+  if (code->co_flags & CO_VARKEYWORDS) local_made(count++);
+  auto pinned = [&](PyObject* object, PyObject* name) {
+    if (object && !is_value(object) && !info(object) && !(is_tensor(object) && trace_->made_here(tensor_of(object))))
+      enter_outside(object, guards().sources.pinned({}, name));
+  };
+  bool function_made = is_made(reinterpret_cast<PyObject*>(function));
+  if (function->func_closure)
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(function->func_closure); ++i) {
+      PyObject* cell = PyTuple_GET_ITEM(function->func_closure, i);
+      Py_ssize_t free = code->co_nlocalsplus - PyTuple_GET_SIZE(function->func_closure) + i;
+      pinned(cell, PyTuple_GET_ITEM(code->co_localsplusnames, free));
+    }
+  if (!function_made) {
+    if (function->func_defaults)
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(function->func_defaults); ++i)
+        pinned(PyTuple_GET_ITEM(function->func_defaults, i), function->func_name);
+    if (function->func_kwdefaults) {
+      Py_ssize_t position = 0;
+      PyObject *key, *value;
+      while (PyDict_Next(function->func_kwdefaults, &position, &key, &value)) pinned(value, key);
+    }
+  }
+  if (&activation == &root_) return;
+  for (int slot = 0; slot < code->co_argcount + code->co_kwonlyargcount; ++slot) {
+    PyObject* object = activation.local(slot);
+    if (object && !PyCell_Check(object)) adopt_result(activation, object, "a call made by C code");
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------- stops
+
+PyObject* Recorder::stop(Activation& self, Stop reason, std::string detail) {
+  trouble_ = {reason, std::move(detail), -1, &self};
+  return kStop;
+}
+
+int Recorder::stop_status(Activation& self, Stop reason, std::string detail) {
+  stop(self, reason, std::move(detail));
+  return kStopStatus;
+}
+
+// The instruction has run and its result is right, but no replay could repeat it.
+void Recorder::spoil(Activation& self, Stop reason, std::string detail) {
+  if (!active_) return;
+  trouble_ = {reason, std::move(detail), -1, &self};
+  active_ = false;
+  flush();
+  trace_->leave();
+  root_.request_boundary();
+}
+
+bool Recorder::marked(Activation& self) {
+  if (&self != &root_ || !marks) return false;
+  auto found = marks->find(self.next());
+  if (found == marks->end()) return false;
+  trouble_ = {found->second.stop, found->second.detail, -1, &self};
+  return true;
+}
+
+bool Recorder::flush() {
+  try {
+    Hooked nobody(nullptr);
+    trace_->flush("the segment ends");
+    return true;
+  } catch (const std::exception& error) {
+    failed_flush_ = true;
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, error.what());
+    return false;
+  }
+}
+
+void Recorder::abandon() {
+  bool was = active_;
+  active_ = false;
+  if (!was) return;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  flush();
+  trace_->leave();
+  if (type) {
+    PyErr_Clear();
+    failed_flush_ = false;
+    PyErr_Restore(type, value, traceback);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------- the end
+
+Provenance::Answer Recorder::origin(PyObject* object) {
+  Answer answer;
+  Info* known = info(object);
+  if (is_tensor(object)) {
+    const at::Tensor& tensor = tensor_of(object);
+    if (known && known->cls == Info::Class::kOutside) {
+      answer.origin = guards().sources.floating(known->source) ? Origin::kFloating : Origin::kConstant;
+      answer.source = known->source;
+      if (answer.origin == Origin::kFloating) resolve(object);
+      return answer;
+    }
+    if (trace_->made_here(tensor)) {
+      answer.origin = Origin::kTensor;
+      answer.value = *trace_->find(tensor);
+    }
+    return answer;
+  }
+  if (known) switch (known->cls) {
+      case Info::Class::kMade: answer.origin = Origin::kMade; return answer;
+      case Info::Class::kNumber: answer.origin = Origin::kNumber; answer.number = known->number; return answer;
+      case Info::Class::kLazy: answer.origin = Origin::kRoot; answer.index = known->index; return answer;
+      case Info::Class::kEffect: answer.origin = Origin::kEffect; answer.index = known->index; return answer;
+      case Info::Class::kOutside:
+        answer.origin = guards().sources.floating(known->source) ? Origin::kFloating : Origin::kConstant;
+        answer.source = known->source;
+        if (answer.origin == Origin::kFloating) resolve(object);
+        return answer;
+    }
+  PyTypeObject* type = Py_TYPE(object);
+  bool constant = is_value(object) || is_constant_tuple(object) || PyType_Check(object) || PyModule_Check(object) ||
+                  (PyCFunction_Check(object) && (!PyCFunction_GET_SELF(object) || PyModule_Check(PyCFunction_GET_SELF(object)))) ||
+                  type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type || strncmp(type->tp_name, "torch.", 6) == 0;
+  answer.origin = constant ? Origin::kConstant : Origin::kUnknown;
+  return answer;
+}
+
+bool Recorder::is_constant_tuple(PyObject* object) {
+  if (PyFrozenSet_CheckExact(object)) return true;
+  if (!PyTuple_CheckExact(object)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(object, i);
+    if (!is_value(item) && !is_constant_tuple(item) && !PyType_Check(item) && strncmp(Py_TYPE(item)->tp_name, "torch.", 6) != 0) return false;
+  }
+  return true;
+}
+
+std::unique_ptr<Segment> Recorder::finish_return(PyObject* result) { return finish(true, result); }
+std::unique_ptr<Segment> Recorder::finish_break() { return finish(false, nullptr); }
+
+std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
+  Trouble why = trouble_;
+  active_ = false;
+  bool flushed = flush();
+  trace_->leave();
+  if (!flushed) return nullptr;
+
+  Segment& segment = *segment_;
+  RecipeWriter writer(*this);
+  for (Pending& pending : effects_) {
+    Effect effect;
+    effect.kind = pending.kind;
+    effect.generic = pending.generic;
+    effect.callable = pending.callable;
+    if (pending.kind == Effect::Kind::kCall) {
+      for (Ref& arg : pending.args) effect.args.push_back(writer.write(arg.get()));
+    } else {
+      effect.target = writer.write(pending.target.get());
+      effect.key = writer.write(pending.key.get());
+      effect.value = writer.write(pending.value.get());
+    }
+    segment.effects.push_back(std::move(effect));
+  }
+  segment.returns = returns;
+  if (returns) {
+    segment.result = writer.write(result);
+  } else {
+    segment.next = root_.next();
+    for (auto& [slot, before] : entry_slots_)
+      if (root_.local(slot) != before) segment.locals.emplace_back(slot, writer.write(root_.local(slot)));
+    for (int i = 0; i < root_.stack_depth(); ++i) segment.stack.push_back(writer.write(root_.stack(i)));
+  }
+  if (writer.failed()) {
+    PyObject* object = writer.failed_object();
+    Info* known = info(object);
+    trouble_ = {Stop::kNoRecipe, Py_TYPE(object)->tp_name, known ? known->index : -1, &root_};
+    return nullptr;
+  }
+  trouble_ = why;
+  segment.memo_count = writer.memo_count();
+
+  // An effect on a floating object must not meet an object that another path reaches.
+  for (Pending& pending : effects_) {
+    PyObject* target = pending.kind == Effect::Kind::kCall ? (pending.args.empty() ? nullptr : pending.args[0].get()) : pending.target.get();
+    if (!target || !floating(target)) continue;
+    for (auto& [object, entry] : table_) {
+      if (object == target || Py_TYPE(object) != Py_TYPE(target) || entry.cls != Info::Class::kOutside) continue;
+      if (guards().sources.floating(entry.source)) {
+        if (!entry.resolved) continue;
+        guards().steps.push_back({FloatingStep::Kind::kIsNot, source_of(target), entry.source, {}, {}, {}, 0, {}});
+      } else {
+        guards().steps.push_back({FloatingStep::Kind::kNotPinned, source_of(target), {}, Ref::share(object), {}, {}, 0, {}});
+      }
+    }
+  }
+  // Tensors that were different objects stay different objects: their memory may overlap, which operators respect, but
+  // one object cannot stand for two.
+  std::vector<SourceId> tensors;
+  for (FloatingStep& step : guards().steps)
+    if (step.kind == FloatingStep::Kind::kTensor) tensors.push_back(step.target);
+  for (size_t i = 0; i < tensors.size() && tensors.size() <= 64; ++i)
+    for (size_t j = 0; j < i; ++j)
+      guards().steps.push_back({FloatingStep::Kind::kIsNot, tensors[i], tensors[j], {}, {}, {}, 0, {}});
+
+  // The recording may have changed dicts itself: then the version of the end says nothing about the keys of the start.
+  for (DictGuard& guard : guards().dicts)
+    if (dict_version(guard.dict.get()) != guard.version) {
+      guard.version = 0;
+      guard.keep_version = false;
+    }
+
+  try {
+    if (trace_->mark().nodes) {
+      std::vector<graph::ValueId> inputs;
+      segment.program = trace_->finish(writer.outputs(), &inputs);
+      std::unordered_map<const void*, PyObject*> by_impl;
+      for (auto& [object, entry] : table_)
+        if (entry.cls == Info::Class::kOutside && is_tensor(object)) by_impl.emplace(tensor_of(object).unsafeGetTensorImpl(), object);
+      for (graph::ValueId id : inputs) {
+        auto found = by_impl.find(trace_->input_tensor(id).unsafeGetTensorImpl());
+        base::check(found != by_impl.end(), "capture: the graph has an input that no recorded read brought");
+        Segment::Input input;
+        SourceId source = info(found->second)->source;
+        if (guards().sources.floating(source)) input.source = source;
+        else input.weak = Ref::take(PyWeakref_NewRef(found->second, nullptr));
+        segment.inputs.push_back(std::move(input));
+      }
+    }
+  } catch (const std::exception& error) {
+    trouble_ = {Stop::kUnknownTensor, error.what(), -1, &root_};
+    return nullptr;
+  }
+  return std::move(segment_);
+}
+
+}  // namespace magneto::capture

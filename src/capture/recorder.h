@@ -1,0 +1,214 @@
+// capture/recorder.h: watches the evaluator run a frame and writes down a segment.
+//
+// Provenance is by object identity: one table from object to class. *Made* objects came into being inside the segment and
+// nobody else knows them: whatever happens to them needs no guard and no effect, only a recipe if they are alive at the
+// end. *Outside* objects have a source; what is read of them is guarded where it is read, what is changed of them is an
+// effect. Values (None, numbers, strings) have no entry: the read that brought them was guarded. Tensors made here are
+// known to the trace. Whatever fits none of these spoils the recording: the instruction is marked, the program goes on
+// as in eager, and the next recording ends before that instruction.
+#pragma once
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "aten/trace.h"
+#include "capture/activation.h"
+#include "capture/call_rules.h"
+#include "capture/recipe.h"
+#include "capture/segment.h"
+#include "capture/semantics.h"
+#include "capture/stop_reasons.h"
+
+namespace magneto::capture {
+
+class Recorder final : public Semantics, public Provenance {
+ public:
+  /// Records from here on. `roots` are the arguments of the call (entry of a callable) or the slots of the frame.
+  /// `volatile_ints` are paths of ints that changed before: they become symbols. `pin_modules`: modules found in
+  /// slots are known by address (a callable's own frame) instead of by path (frames that serve many modules).
+  Recorder(Activation& root, const std::unordered_set<std::string>& volatile_ints, bool pin_modules);
+  ~Recorder() override;
+  static void prepare();                                   ///< once, at import
+
+  void add_pinned_root(PyObject* object, PyObject* name);  ///< the callable, its self: the same object at every call
+  void add_argument_roots(PyObject* const* args, size_t count, const std::vector<Ref>& names);
+  void add_slot_roots();                                   ///< all slots of the root's frame
+  void begin();                                            ///< the trace is entered
+
+  bool active() const { return active_; }
+  Activation& root() const { return root_; }
+  void enter_frame(Activation& activation);
+
+  /// Ends the recording. nullptr: it cannot be repeated (see failure()). Everything pending is computed; throws nothing:
+  /// what an operator raises then is left as a Python error and `nullptr` is returned with failed_flush().
+  std::unique_ptr<Segment> finish_return(PyObject* result);
+  std::unique_ptr<Segment> finish_break();
+  /// Ends it without a segment.
+  void abandon();
+  bool failed_flush() const { return failed_flush_; }
+
+  struct Trouble {
+    Stop stop = Stop::kNone;
+    std::string detail;
+    int made_at = -1;            ///< root instruction that made the object without a recipe
+    Activation* where = nullptr; ///< the frame in which it happened
+  };
+  const Trouble& trouble() const { return trouble_; }
+
+  // Provenance
+  Answer origin(PyObject* object) override;
+
+  // Semantics
+  PyObject* load_global(Activation&, PyObject*) override;
+  int store_global(Activation&, PyObject*, PyObject*) override;
+  PyObject* load_name(Activation&, PyObject*) override;
+  int store_name(Activation&, PyObject*, PyObject*) override;
+  PyObject* load_cell(Activation&, PyObject*) override;
+  int store_cell(Activation&, PyObject*, PyObject*) override;
+  PyObject* load_attr(Activation&, PyObject*, PyObject*) override;
+  int load_method(Activation&, PyObject*, PyObject*, PyObject**) override;
+  PyObject* load_special(Activation&, PyObject*, PyObject*) override;
+  PyObject* load_super_attr(Activation&, PyObject*, PyObject*, PyObject*, PyObject*) override;
+  int store_attr(Activation&, PyObject*, PyObject*, PyObject*) override;
+  PyObject* load_item(Activation&, PyObject*, PyObject*) override;
+  int store_item(Activation&, PyObject*, PyObject*, PyObject*) override;
+  PyObject* unary(Activation&, int, PyObject*) override;
+  PyObject* binary(Activation&, int, PyObject*, PyObject*) override;
+  PyObject* compare(Activation&, PyObject*, PyObject*, int) override;
+  int contains(Activation&, PyObject*, PyObject*) override;
+  int truth(Activation&, PyObject*) override;
+  PyObject* identical(Activation&, PyObject*, PyObject*, bool) override;
+  PyObject* format(Activation&, PyObject*, int, PyObject*) override;
+  PyObject* iter(Activation&, PyObject*) override;
+  PyObject* next(Activation&, PyObject*) override;
+  PyObject* length(Activation&, PyObject*) override;
+  PyObject* call(Activation&, PyObject*, PyObject* const*, size_t, PyObject*) override;
+  PyObject* call_ex(Activation&, PyObject*, PyObject*, PyObject*) override;
+  PyObject* import_name(Activation&, PyObject*, PyObject*, PyObject*) override;
+  PyObject* import_from(Activation&, PyObject*, PyObject*) override;
+  int extend_list(Activation&, PyObject*, PyObject*) override;
+  int update_set(Activation&, PyObject*, PyObject*) override;
+  int update_dict(Activation&, PyObject*, PyObject*) override;
+  int merge_dict(Activation&, PyObject*, PyObject*, PyObject*) override;
+  int unpack(Activation&, PyObject*, int, int, PyObject**) override;
+  int other(Activation&, const char*) override;
+  void made(Activation&, PyObject*) override;
+  void caught(Activation&, PyObject*) override;
+
+  /// Marks of the root's frame: instructions that are not to be recorded.
+  const std::unordered_map<int, FrameCache::Mark>* marks = nullptr;
+
+ private:
+  struct Info {
+    enum class Class : unsigned char { kMade, kOutside, kNumber, kLazy, kEffect } cls = Class::kMade;
+    SourceId source;
+    types::Expr number;
+    int index = -1;         // made: root instruction; effect: its number; lazy: the root that holds it
+    bool resolved = false;  // floating: the guard program has resolved it
+    bool typed = false;     // floating or pinned: its exact type is guarded
+  };
+  struct Pending {          // an effect whose recipes are written at the end
+    Effect::Kind kind;
+    bool generic = true;
+    Ref target, key, value, callable;
+    std::vector<Ref> args;
+  };
+
+  // recorder.cpp: table, life cycle
+  Info* info(PyObject* object);
+  Info& enter(PyObject* object, Info info);
+  void enter_made(PyObject* object);
+  bool is_made(PyObject* object) { Info* i = info(object); return i && i->cls == Info::Class::kMade; }
+  bool is_outside(PyObject* object) { Info* i = info(object); return i && i->cls == Info::Class::kOutside; }
+  bool floating(PyObject* object) { Info* i = info(object); return i && i->cls == Info::Class::kOutside && guards().sources.floating(i->source); }
+  SourceId source_of(PyObject* object) { Info* i = info(object); return i ? i->source : SourceId(); }
+  GuardProgram& guards() { return segment_->guards; }
+  int root_instruction() const { return root_.next(); }
+  PyObject* stop(Activation& self, Stop reason, std::string detail);
+  int stop_status(Activation& self, Stop reason, std::string detail);
+  void spoil(Activation& self, Stop reason, std::string detail);
+  bool marked(Activation& self);
+  std::unique_ptr<Segment> finish(bool returns, PyObject* result);
+  bool flush();
+  bool is_constant_tuple(PyObject* object);
+
+  // recorder_reads.cpp: guards
+  void adopt(Activation& self, PyObject* object, Source::Kind kind, PyObject* parent, PyObject* key, Py_ssize_t index, const char* where);
+  void adopt_result(Activation& self, PyObject* object, const std::string& where);   ///< of a call: known, fresh, or trouble
+  void enter_outside(PyObject* object, SourceId source);
+  void resolve(PyObject* object);                    ///< floating: a kResolve step, with its parents
+  void note_type(PyTypeObject* type);
+  void note_class(PyObject* object);                 ///< exact type of an outside object
+  void note_key(Activation& self, PyObject* dict, PyObject* key, PyObject* owner, SourceId source);
+  bool note_all(Activation& self, PyObject* container);
+  void note_function(PyFunctionObject* function);
+  void note_cell(PyObject* cell);
+  void note_member(PyObject* object, PyObject* name, PyObject* result);
+  void note_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name);
+  void pin(PyObject* object);                        ///< a floating object becomes known by address
+  DictGuard& dict_guard(PyObject* dict, PyObject* owner, SourceId source);
+  bool touch_tensor(PyObject* tensor);               ///< known to the trace, its properties guarded; false: a tensor from nowhere
+  PyObject* tagged(PyObject* holder, PyObject* key, PyObject* value);  ///< takes over `value`; a volatile int comes back tagged
+  bool is_volatile(const std::string& path) const { return volatile_ints_.count(path) > 0; }
+  PyObject* new_number(PyObject* value, types::Expr expr);   ///< a fresh int that carries the expression
+  std::optional<types::Expr> number(PyObject* object);
+  void specialise(PyObject* object, int depth = 0);
+
+  /// Whether C code may read all of `object`; guards what it may read. false: `trouble` says why.
+  bool readable(Activation& self, PyObject* object, int depth = 0);
+  bool slot_known(Activation& self, PyObject* object);       ///< the slots of its type are known
+  Stop unreadable_stop_ = Stop::kNone;
+  std::string unreadable_detail_;
+
+  // recorder_calls.cpp
+  PyObject* call_function(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  PyObject* call_type(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  PyObject* call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  PyObject* call_partial(Activation& self, PyObject* partial, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  PyObject* call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  PyObject* call_getattr(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames, PyObject* bound);
+  PyObject* call_effect(Activation& self, PyObject* callable, CallClass cls, PyObject* const* args, size_t nargsf, PyObject* kwnames, PyObject* bound);
+  template <class Run>
+  PyObject* torch_leaf(Activation& self, const std::string& name, Run&& run);
+  bool torch_operand(Activation& self, PyObject* object, int depth = 0);
+  void adopt_torch(Activation& self, PyObject* result, const std::string& name, int depth = 0);
+  void set_place(Activation& self);
+  PyObject* tensor_attr(Activation& self, PyObject* tensor, PyObject* name, bool* handled);
+  int note_attr(Activation& self, PyObject* owner, PyObject* name);   ///< 0 ok, 1 a C member, kStopStatus
+
+  // effects
+  void record_set(Effect::Kind kind, PyObject* target, PyObject* key, PyObject* value, bool generic);
+  int record_call(PyObject* callable, PyObject* const* args, size_t count);
+  void snapshot(PyObject* container);                ///< its content before the first change
+  bool is_dirty(PyObject* dict, PyObject* key);
+  void make_dirty(PyObject* dict, PyObject* key);
+
+  Activation& root_;
+  bool active_ = false;
+  bool pin_modules_;
+  bool failed_flush_ = false;
+  const std::unordered_set<std::string>& volatile_ints_;
+  std::unique_ptr<Segment> segment_;
+  std::unique_ptr<aten::Trace> trace_;
+  std::unordered_map<PyObject*, Info> table_;
+  std::vector<PyObject*> held_;                              // owned: everything in the table
+  std::unordered_map<PyObject*, size_t> dict_index_;
+  std::unordered_set<PyObject*> listed_, typed_, functions_, guarded_tensors_;
+  std::set<std::pair<PyObject*, PyObject*>> absent_, keyed_, members_, reads_;
+  std::unordered_map<PyObject*, PyObject*> originals_;       // owned copies
+  std::set<std::pair<PyObject*, std::string>> dirty_keys_;
+  std::vector<Ref> dirty_refs_;
+  std::unordered_set<PyObject*> state_dirty_;
+  std::map<std::pair<PyObject*, std::string>, types::Expr> symbol_of_;   // volatile ints by holder and key
+  std::set<std::string> state_seen_;
+  std::vector<Pending> effects_;
+  std::vector<std::pair<int, PyObject*>> entry_slots_;       // what each local held when the segment began (borrowed, held)
+  std::vector<PyObject*> tagged_;                            // ints that replaced slots
+  Trouble trouble_;
+};
+
+}  // namespace magneto::capture

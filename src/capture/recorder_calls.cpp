@@ -1,0 +1,651 @@
+// Calls: Python functions come through the hook and are inlined; C functions are looked up in the table of call classes.
+#include "capture/hook.h"
+#include "capture/recorder.h"
+#include "capture/recorder_torch_internal.h"
+#include "capture/tensor_meta.h"
+
+namespace magneto::capture {
+
+static std::vector<PyObject*> with_gap(PyObject* const* args, size_t count, PyObject* first = nullptr) {
+  std::vector<PyObject*> all{nullptr};
+  if (first) all.push_back(first);
+  all.insert(all.end(), args, args + count);
+  return all;
+}
+
+static size_t total_count(size_t nargsf, PyObject* kwnames) {
+  return static_cast<size_t>(PyVectorcall_NARGS(nargsf)) + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+}
+
+static bool has_finalizer(PyTypeObject* type) {
+  static PyObject* name = PyUnicode_InternFromString("__del__");
+  return is_python_class(type) && _PyType_Lookup(type, name) != nullptr;
+}
+
+PyObject* Recorder::call_ex(Activation& self, PyObject* callable, PyObject* args, PyObject* kwargs) {
+  if (!active_) return Semantics::call_ex(self, callable, args, kwargs);
+  if (marked(self)) return kStop;
+  size_t positional = static_cast<size_t>(PyTuple_GET_SIZE(args));
+  std::vector<PyObject*> all = with_gap(&PyTuple_GET_ITEM(args, 0), positional);
+  Ref names;
+  if (kwargs && PyDict_GET_SIZE(kwargs)) {
+    names = Ref::take(PyTuple_New(PyDict_GET_SIZE(kwargs)));
+    Py_ssize_t position = 0, at = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(kwargs, &position, &key, &value)) {
+      if (!PyUnicode_CheckExact(key)) return Semantics::call_ex(self, callable, args, kwargs);  // the callee's error
+      PyTuple_SET_ITEM(names.get(), at++, Py_NewRef(key));
+      all.push_back(value);
+    }
+  }
+  return call(self, callable, all.data() + 1, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, names.get());
+}
+
+PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  if (!active_) return Semantics::call(self, callable, args, nargsf, kwnames);
+  if (marked(self)) return kStop;
+  PyTypeObject* type = Py_TYPE(callable);
+  size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)), count = total_count(nargsf, kwnames);
+  if (type == &PyFunction_Type) return call_function(self, callable, args, nargsf, kwnames);
+  if (type == &PyMethod_Type) {
+    PyObject* bound = PyMethod_GET_SELF(callable);
+    adopt(self, bound, Source::Kind::kSelf, callable, nullptr, 0, "a bound method");
+    adopt(self, PyMethod_GET_FUNCTION(callable), Source::Kind::kSelf, callable, nullptr, 1, "a bound method");
+    if (floating(callable)) {
+      note_class(callable);
+      if (floating(PyMethod_GET_FUNCTION(callable))) pin(PyMethod_GET_FUNCTION(callable));
+    }
+    if (!active_) return Semantics::call(self, callable, args, nargsf, kwnames);
+    std::vector<PyObject*> all = with_gap(args, count, bound);
+    return call(self, PyMethod_GET_FUNCTION(callable), all.data() + 1, (positional + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
+  }
+  if (PyType_Check(callable)) return call_type(self, reinterpret_cast<PyTypeObject*>(callable), args, nargsf, kwnames);
+  if (PyCFunction_Check(callable) || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
+      type == &PyClassMethodDescr_Type || type == &_PyMethodWrapper_Type)
+    return call_c(self, callable, args, nargsf, kwnames);
+  if (strcmp(type->tp_name, "functools.partial") == 0) return call_partial(self, callable, args, nargsf, kwnames);
+  if (strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0) return call_cached(self, callable, args, nargsf, kwnames);
+  if (type->tp_call && is_python_class(type)) {
+    // __call__ of a Python class, as slot_tp_call finds it.
+    static PyObject* name = PyUnicode_InternFromString("__call__");
+    PyObject* function = _PyType_Lookup(type, name);
+    if (function && PyFunction_Check(function)) {
+      if (!info(callable)) return stop(self, Stop::kUnknownObject, type->tp_name);
+      note_class(callable);
+      if (!info(function)) enter_outside(function, guards().sources.pinned({}, name));
+      std::vector<PyObject*> all = with_gap(args, count, callable);
+      return call_function(self, function, all.data() + 1, (positional + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
+    }
+    if (function) {
+      note_class(callable);
+      descrgetfunc get = Py_TYPE(function)->tp_descr_get;
+      Ref bound = get ? Ref::take(get(function, callable, reinterpret_cast<PyObject*>(type))) : Ref::share(function);
+      if (!bound) return nullptr;
+      adopt(self, bound.get(), Source::Kind::kPinned, nullptr, name, -1, "__call__");
+      return active_ ? call(self, bound.get(), args, nargsf, kwnames) : Semantics::call(self, callable, args, nargsf, kwnames);
+    }
+  }
+  if (!type->tp_call) return Semantics::call(self, callable, args, nargsf, kwnames);  // not callable: CPython's error
+  return stop(self, Stop::kOpaqueCall, callable_name(callable));
+}
+
+PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  auto* code = reinterpret_cast<PyCodeObject*>(reinterpret_cast<PyFunctionObject*>(function)->func_code);
+  if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) return stop(self, Stop::kAsync, callable_name(function));
+  note_function(reinterpret_cast<PyFunctionObject*>(function));
+  PyObject* result = PyObject_Vectorcall(function, args, nargsf, kwnames);
+  if (result && active_) {
+    if (PyGen_CheckExact(result) && !info(result)) enter_made(result);
+    else adopt_result(self, result, callable_name(function));
+  }
+  return result;
+}
+
+PyObject* Recorder::call_partial(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  struct PartialObject {
+    PyObject_HEAD
+    PyObject *function, *args, *keywords;
+  };
+  auto* partial = reinterpret_cast<PartialObject*>(callable);
+  if (!info(callable)) return stop(self, Stop::kUnknownObject, "functools.partial");
+  if (floating(callable)) pin(callable);
+  bool outside = is_outside(callable);
+  SourceId source = source_of(callable);
+  auto known = [&](PyObject* object) {
+    if (outside && !is_value(object) && !info(object)) enter_outside(object, guards().sources.pinned(source, nullptr));
+  };
+  known(partial->function);
+  known(partial->keywords);
+  if (outside) note_all(self, partial->keywords);
+  std::vector<PyObject*> all{nullptr};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(partial->args); ++i) {
+    known(PyTuple_GET_ITEM(partial->args, i));
+    all.push_back(PyTuple_GET_ITEM(partial->args, i));
+  }
+  size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
+  all.insert(all.end(), args, args + positional);
+  Ref merged = Ref::take(PyDict_Copy(partial->keywords));
+  for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); ++i)
+    PyDict_SetItem(merged.get(), PyTuple_GET_ITEM(kwnames, i), args[positional + static_cast<size_t>(i)]);
+  Ref names;
+  size_t total = all.size() - 1;
+  if (PyDict_GET_SIZE(merged.get())) {
+    names = Ref::take(PyTuple_New(PyDict_GET_SIZE(merged.get())));
+    Py_ssize_t position = 0, at = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(merged.get(), &position, &key, &value)) {
+      known(value);
+      PyTuple_SET_ITEM(names.get(), at++, Py_NewRef(key));
+      all.push_back(value);
+    }
+  }
+  if (!active_) return Semantics::call(self, callable, args, nargsf, kwnames);
+  return call(self, partial->function, all.data() + 1, total | PY_VECTORCALL_ARGUMENTS_OFFSET, names.get());
+}
+
+// functools.lru_cache: a hit gives the object of the last time. The guard calls the wrapper again, as eager would, and
+// compares identities; a miss runs the function as in eager, unrecorded, once.
+PyObject* Recorder::call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  size_t count = total_count(nargsf, kwnames);
+  if (floating(wrapper)) pin(wrapper);
+  if (kwnames || !info(wrapper)) return stop(self, Stop::kOpaqueCall, "a cached function (functools.lru_cache)");
+  for (size_t i = 0; i < count; ++i) {
+    if (!is_value(args[i]) && !is_constant_tuple(args[i]) && strncmp(Py_TYPE(args[i])->tp_name, "torch.", 6) != 0 &&
+        !(is_outside(args[i]) && !floating(args[i]) && (PyType_Check(args[i]) || PyFunction_Check(args[i]))))
+      return stop(self, Stop::kOpaqueCall, "a cached function (functools.lru_cache)");
+    specialise(args[i]);
+  }
+  PyObject* result;
+  {
+    Hooked nobody(nullptr);
+    trace_->leave();
+    result = PyObject_Vectorcall(wrapper, args, nargsf, kwnames);
+    trace_->enter();
+  }
+  if (!result) return nullptr;
+  if (is_tensor(result) || !info(result)) {
+    note_state(wrapper, args, count, result, "a cached function");
+    if (!is_value(result) && !info(result)) enter_outside(result, guards().sources.pinned({}, nullptr));
+  }
+  return result;
+}
+
+// type.__call__ spelled out, so that the instance is known before __init__ runs.
+PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  PyObject* object = reinterpret_cast<PyObject*>(type);
+  size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)), count = total_count(nargsf, kwnames);
+  note_type(type);
+  if (floating(object)) pin(object);
+  if (type == &PyType_Type && count == 1 && !kwnames) {
+    note_class(args[0]);
+    specialise(args[0]);
+    PyObject* result = Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(args[0])));
+    if (!info(result)) enter_outside(result, guards().sources.pinned({}, nullptr));
+    return result;
+  }
+  if (type == &PyType_Type) return stop(self, Stop::kClassBody, "");
+  if (PyType_IsSubtype(type, tensor_base())) return stop(self, Stop::kOpaqueType, type->tp_name);
+  if (Py_TYPE(type)->tp_call != PyType_Type.tp_call) {
+    note_type(Py_TYPE(type));
+    static PyObject* name = PyUnicode_InternFromString("__call__");
+    PyObject* function = _PyType_Lookup(Py_TYPE(type), name);
+    if (!function || !PyFunction_Check(function)) return stop(self, Stop::kOpaqueType, type->tp_name);
+    std::vector<PyObject*> all = with_gap(args, count, object);
+    if (!info(object)) enter_outside(object, guards().sources.pinned({}, nullptr));
+    return call_function(self, function, all.data() + 1, (positional + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
+  }
+  bool exception = PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+  if (has_finalizer(type)) return stop(self, Stop::kFinalizer, type->tp_name);
+  if (is_python_class(type) || exception) {
+    PyTypeObject* base = type;
+    while (is_python_class(base)) base = base->tp_base;
+    if (!is_known_c_type(base)) return stop(self, Stop::kOpaqueType, type->tp_name);
+    Ref tuple = Ref::take(PyTuple_New(static_cast<Py_ssize_t>(positional)));
+    for (size_t i = 0; i < positional; ++i) PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), Py_NewRef(args[i]));
+    Ref keywords;
+    if (kwnames && PyTuple_GET_SIZE(kwnames)) {
+      keywords = Ref::take(PyDict_New());
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); ++i)
+        PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(kwnames, i), args[positional + static_cast<size_t>(i)]);
+    }
+    if (!type->tp_new) return Semantics::call(self, object, args, nargsf, kwnames);
+    if (base != &PyBaseObject_Type && !exception)  // int, str, tuple, dict subclasses copy their arguments
+      for (size_t i = 0; i < count; ++i)
+        if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+    // The C constructor reads the tuples; a Python __new__ or __init__ gets its own.
+    enter_made(tuple.get());
+    if (keywords) enter_made(keywords.get());
+    Ref instance = Ref::take(type->tp_new(type, tuple.get(), keywords.get()));
+    if (!instance) return nullptr;
+    if (!info(instance.get()) && !is_value(instance.get()) && active_) {
+      if (Py_REFCNT(instance.get()) == 1) enter_made(instance.get());
+      else adopt_result(self, instance.get(), type->tp_name);
+    }
+    PyTypeObject* actual = Py_TYPE(instance.get());
+    if (PyType_IsSubtype(actual, type) && actual->tp_init && actual->tp_init(instance.get(), tuple.get(), keywords.get()) < 0) return nullptr;
+    return instance.release();
+  }
+  if (!is_known_constructor(type)) return stop(self, Stop::kOpaqueType, type->tp_name);
+  if (type == &PyBool_Type && count == 1) {
+    int result = truth(self, args[0]);
+    if (result == kStopStatus) return kStop;
+    return result < 0 ? nullptr : Py_NewRef(result ? Py_True : Py_False);
+  }
+  if (type == &PySuper_Type) {
+    PyObject* result = PyObject_Vectorcall(object, args, nargsf, kwnames);
+    if (result && active_) enter_made(result);
+    return result;
+  }
+  if (type == &PyLong_Type && count == 1 && number(args[0])) return Py_NewRef(args[0]);
+  if ((type == &PyLong_Type || type == &PyFloat_Type || type == &PyComplex_Type) && count >= 1 && is_tensor(args[0]))
+    return stop(self, Stop::kTensorData, std::string(type->tp_name) + "()");
+  if (type == &PyUnicode_Type && count >= 1 && is_tensor(args[0])) return stop(self, Stop::kTensorData, "str()");
+  for (size_t i = 0; i < count; ++i) {
+    bool keeps = type == &PyTuple_Type || type == &PyList_Type || type == &PyDict_Type || type == &PySlice_Type ||
+                 strcmp(type->tp_name, "functools.partial") == 0 || strcmp(type->tp_name, "method") == 0 || type == &PyEnum_Type ||
+                 type == &PyProperty_Type || type == &PyMap_Type || type == &PyZip_Type || type == &PyFilter_Type;
+    if (keeps && !PyList_Check(args[i]) && !PyDict_Check(args[i]) && !PyTuple_Check(args[i]) && !PyAnySet_Check(args[i]) &&
+        !PyIter_Check(args[i]) && !is_tensor(args[i])) {
+      if (!slot_known(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+      continue;
+    }
+    if (PyTuple_CheckExact(args[i]) && is_made(args[i]) && (type == &PyTuple_Type || type == &PyList_Type)) continue;
+    if (is_tensor(args[i])) {
+      if (!touch_tensor(args[i])) return stop(self, Stop::kUnknownTensor, "an unknown place");
+      continue;
+    }
+    // Containers that only copy references leave numbers as they are.
+    if (type == &PyTuple_Type || type == &PyList_Type || type == size_type()) {
+      if (!slot_known(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+      note_class(args[i]);
+      if (is_outside(args[i]) && PyIter_Check(args[i]) && !is_python_class(Py_TYPE(args[i]))) return stop(self, Stop::kOutsideIterator, Py_TYPE(args[i])->tp_name);
+      if (is_outside(args[i])) note_all(self, args[i]);
+      continue;
+    }
+    if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+  }
+  PyObject* result = PyObject_Vectorcall(object, args, nargsf, kwnames);
+  if (result && active_ && !is_value(result) && !info(result)) {
+    if (Py_REFCNT(result) == 1) enter_made(result);
+    else adopt_result(self, result, type->tp_name);
+  }
+  return result;
+}
+
+PyObject* Recorder::call_getattr(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames, PyObject* bound) {
+  size_t count = total_count(nargsf, kwnames);
+  PyObject* owner = bound ? bound : count > 0 ? args[0] : nullptr;
+  size_t at = bound ? 0 : 1;
+  PyObject* name = count > at ? args[at] : nullptr;
+  if (!owner || !name || !PyUnicode_Check(name) || kwnames) return Semantics::call(self, callable, args, nargsf, kwnames);
+  std::string which = callable_name(callable);
+  bool has = which == "hasattr", get = which == "getattr";
+  if (get || has) {
+    PyObject* result = load_attr(self, owner, name);
+    if (result == kStop) return kStop;
+    if (!result) {
+      if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return nullptr;
+      if (has) {
+        PyErr_Clear();
+        return Py_NewRef(Py_False);
+      }
+      if (count > 2) {
+        PyErr_Clear();
+        return Py_NewRef(args[2]);
+      }
+      return nullptr;
+    }
+    if (!has) return result;
+    Py_DECREF(result);
+    return Py_NewRef(Py_True);
+  }
+  // object.__getattribute__(o, name): the generic look-up, below the class's own __getattribute__.
+  if (is_tensor(owner)) {
+    bool handled;
+    PyObject* result = tensor_attr(self, owner, name, &handled);
+    if (handled) return result;
+  }
+  int member = is_tensor(owner) ? 0 : note_attr(self, owner, name);
+  if (member == kStopStatus) return kStop;
+  PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+  if (!result || !active_) return result;
+  if (member == 1 && strcmp(PyUnicode_AsUTF8(name), "__dict__") != 0) note_member(owner, name, result);
+  if (member == 1 && PyDict_Check(result) && !info(result)) {
+    if (is_outside(owner)) {
+      enter_outside(result, floating(owner) ? guards().sources.part(Source::Kind::kDict, source_of(owner), nullptr) : source_of(owner));
+      if (!floating(owner)) dict_guard(result, owner, source_of(owner));
+    } else {
+      enter_made(result);
+    }
+    return result;
+  }
+  if (!PyType_Check(owner) && _PyType_Lookup(Py_TYPE(owner), name) == result) {
+    if (!is_value(result) && !info(result)) enter_outside(result, guards().sources.pinned({}, name));
+  } else {
+    adopt(self, result, Source::Kind::kAttr, owner, name, -1, "object.__getattribute__");
+  }
+  return result;
+}
+
+PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass cls, PyObject* const* args, size_t nargsf, PyObject* kwnames,
+                                PyObject* bound) {
+  size_t count = total_count(nargsf, kwnames);
+  PyObject* target = bound ? bound : count > 0 ? args[0] : nullptr;
+  size_t first = bound ? 0 : 1;
+  if (!target) return Semantics::call(self, callable, args, nargsf, kwnames);
+  std::string name = callable_name(callable);
+  for (size_t i = first; i < count; ++i) {
+    if (cls == CallClass::kEffectCopy ? !readable(self, args[i]) : !slot_known(self, args[i]))
+      return stop(self, unreadable_stop_, unreadable_detail_);
+    if (PyLong_CheckExact(args[i]) && name.find("append") == std::string::npos && name.find("set.add") == std::string::npos) specialise(args[i]);
+  }
+  if (is_made(target)) {
+    PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+    if (result && active_) {
+      if (!is_value(result) && !info(result)) adopt(self, result, Source::Kind::kItem, target, nullptr, -1, name.c_str());
+    }
+    return result;
+  }
+  if (!is_outside(target)) return stop(self, Stop::kUnknownObject, name);
+  if (kwnames || name.find("__init__") != std::string::npos) return stop(self, Stop::kEffect, name);
+  if (PyAnySet_Check(target) || strcmp(Py_TYPE(target)->tp_name, "collections.deque") == 0)
+    for (size_t i = first; i < count; ++i)
+      if (!is_value(args[i]) && cls == CallClass::kEffect && PyAnySet_Check(target)) return stop(self, Stop::kEffect, name);
+  note_class(target);
+  bool reads = cls == CallClass::kEffect && name.find("append") == std::string::npos && name.find("set.add") == std::string::npos &&
+               name.find("discard") == std::string::npos && name.find("clear") == std::string::npos;
+  bool sets_one_key = PyDict_Check(target) && (name.find("__setitem__") != std::string::npos) && count - first == 2;
+  if (strcmp(Py_TYPE(target)->tp_name, "collections.deque") == 0 && reads) return stop(self, Stop::kEffect, name);
+  if (reads && !sets_one_key) note_all(self, target);
+  snapshot(target);
+  // What is copied is copied now; the container it comes from may change later.
+  std::vector<Ref> frozen;
+  std::vector<PyObject*> repeated{target};
+  for (size_t i = first; i < count; ++i) {
+    PyObject* arg = args[i];
+    if (cls == CallClass::kEffectCopy && !is_value(arg)) {
+      Ref copy;
+      if (PyDict_Check(arg)) copy = Ref::take(PyDict_Copy(arg));
+      else if (PyList_Check(arg) || PyTuple_Check(arg) || PyAnySet_Check(arg)) copy = Ref::take(PySequence_List(arg));
+      else return stop(self, Stop::kEffect, name);
+      if (!copy) return nullptr;
+      enter_made(copy.get());
+      arg = copy.get();
+      frozen.push_back(std::move(copy));
+    }
+    repeated.push_back(arg);
+  }
+  // Repeated through the type's own method, on whatever object stands there at replay.
+  Ref method = Ref::take(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(target)), name.substr(name.rfind('.') + 1).c_str()));
+  if (!method) {
+    PyErr_Clear();
+    return stop(self, Stop::kEffect, name);
+  }
+  PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+  if (!result) return nullptr;
+  record_call(method.get(), repeated.data(), repeated.size());
+  if (PyDict_Check(target)) {
+    if (sets_one_key) {
+      make_dirty(target, args[first]);
+    } else {
+      note_all(self, target);  // from the snapshot; later reads see the recording's own state
+      PyObject *key, *value;
+      Py_ssize_t position = 0;
+      while (PyDict_Next(target, &position, &key, &value)) make_dirty(target, key);
+      position = 0;
+      while (PyDict_Next(originals_[target], &position, &key, &value)) make_dirty(target, key);
+    }
+  }
+  if (!is_value(result) && !info(result)) adopt(self, result, Source::Kind::kItem, target, nullptr, -1, name.c_str());
+  return result;
+}
+
+PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  PyObject* bound = nullptr;
+  CallClass cls = call_class(callable, &bound);
+  size_t count = total_count(nargsf, kwnames);
+  auto raw = [&] { return PyObject_Vectorcall(callable, args, nargsf, kwnames); };
+  PyObject* first = bound ? bound : count ? args[0] : nullptr;
+  switch (cls) {
+    case CallClass::kOpaque: return stop(self, Stop::kOpaqueCall, callable_name(callable));
+    case CallClass::kData: return stop(self, Stop::kTensorData, callable_name(callable));
+    case CallClass::kTorch: {
+      std::string name = callable_name(callable);
+      if (bound && !torch_operand(self, bound)) return stop(self, unreadable_stop_, unreadable_detail_);
+      for (size_t i = 0; i < count; ++i)
+        if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+      return torch_leaf(self, name, raw);
+    }
+    case CallClass::kPure: {
+      static PyObject *is_instance = nullptr, *is_subclass = nullptr, *is_callable = nullptr, *length = nullptr, *iterate = nullptr;
+      if (!is_instance) {
+        PyObject* builtins = PyEval_GetBuiltins();
+        is_instance = PyDict_GetItemString(builtins, "isinstance");
+        is_subclass = PyDict_GetItemString(builtins, "issubclass");
+        is_callable = PyDict_GetItemString(builtins, "callable");
+        length = PyDict_GetItemString(builtins, "len");
+        iterate = PyDict_GetItemString(builtins, "iter");
+      }
+      if ((callable == is_instance || callable == is_subclass) && count == 2) {
+        note_class(args[0]);
+        if (PyType_Check(args[0])) note_type(reinterpret_cast<PyTypeObject*>(args[0]));
+        auto classes = [&](auto&& again, PyObject* cls) -> void {
+          if (PyTuple_Check(cls)) {
+            for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(cls); ++i) again(again, PyTuple_GET_ITEM(cls, i));
+          } else {
+            note_class(cls);
+            if (PyType_Check(cls)) note_type(reinterpret_cast<PyTypeObject*>(cls));
+          }
+        };
+        classes(classes, args[1]);
+        return raw();
+      }
+      if (callable == is_callable && count == 1) {
+        note_class(args[0]);
+        return raw();
+      }
+      if (callable == length && count == 1) return this->length(self, args[0]);
+      if (callable == iterate && count == 1) return iter(self, args[0]);
+      bool torch_probe = Py_TYPE(callable) == &PyCFunction_Type && strncmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, "_has_torch_function", 19) == 0;
+      if (torch_probe) {
+        for (size_t i = 0; i < count; ++i) {
+          PyObject* arg = args[i];
+          if (PyTuple_Check(arg)) {
+            for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(arg); ++k) note_class(PyTuple_GET_ITEM(arg, k));
+          } else {
+            note_class(arg);
+          }
+        }
+        return raw();
+      }
+      if (bound && !readable(self, bound)) return stop(self, unreadable_stop_, unreadable_detail_);
+      for (size_t i = 0; i < count; ++i)
+        if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+      PyObject* result = raw();
+      if (result && active_ && !is_value(result) && !info(result)) adopt_result(self, result, callable_name(callable));
+      return result;
+    }
+    case CallClass::kNext: {
+      PyObject* result = next(self, first);
+      if (result || PyErr_Occurred()) return result;
+      if (count > 1) return Py_NewRef(args[1]);
+      PyErr_SetNone(PyExc_StopIteration);
+      return nullptr;
+    }
+    case CallClass::kReadKey: {
+      size_t at = bound ? 0 : 1;
+      if (count <= at) return raw();
+      PyObject* key = args[at];
+      specialise(key);
+      if (!slot_known(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
+      if (is_outside(first)) note_key(self, first, key, nullptr, source_of(first));
+      else if (!is_made(first) && PyDict_Check(first)) return stop(self, Stop::kUnknownObject, callable_name(callable));
+      PyObject* result = raw();
+      if (!result || !active_) return result;
+      if (!is_value(result) && !info(result) && !is_dirty(first, key)) adopt(self, result, Source::Kind::kItem, first, key, -1, "an entry");
+      return tagged(first, key, result);
+    }
+    case CallClass::kGetAttr: return call_getattr(self, callable, args, nargsf, kwnames, bound);
+    case CallClass::kSetAttr: {
+      std::string name = callable_name(callable);
+      size_t at = bound ? 0 : 1;
+      bool deletes = name.find("delattr") != std::string::npos;
+      PyObject* attribute = count > at ? args[at] : nullptr;
+      PyObject* value = deletes ? nullptr : count > at + 1 ? args[at + 1] : nullptr;
+      if (kwnames || !attribute || !PyUnicode_Check(attribute) || (!deletes && !value)) return raw();
+      if (name == "setattr" || name == "delattr") {
+        int status = store_attr(self, first, attribute, value);
+        return status == kStopStatus ? kStop : status < 0 ? nullptr : Py_NewRef(Py_None);
+      }
+      // object.__setattr__: below the class's own __setattr__.
+      if (is_tensor(first) || PyType_Check(first)) return stop(self, Stop::kEffect, name);
+      if (is_outside(first)) {
+        note_class(first);
+        PyObject* descriptor = _PyType_Lookup(Py_TYPE(first), attribute);
+        if (descriptor && Py_TYPE(descriptor)->tp_descr_set && Py_TYPE(descriptor) != &PyMemberDescr_Type) {
+          if (Py_TYPE(descriptor) == &PyGetSetDescr_Type) return stop(self, Stop::kEffect, name);
+          return raw();
+        }
+      } else if (!is_made(first)) {
+        return stop(self, Stop::kUnknownObject, name);
+      }
+      PyObject* result = raw();
+      if (result && is_outside(first)) {
+        record_set(Effect::Kind::kSetAttr, first, attribute, value, true);
+        if (PyObject* dict = instance_dict(first)) make_dirty(dict, attribute);
+        make_dirty(first, attribute);
+      }
+      return result;
+    }
+    case CallClass::kEffect:
+    case CallClass::kEffectCopy: return call_effect(self, callable, cls, args, nargsf, kwnames, bound);
+    case CallClass::kStateWord: return raw();
+    case CallClass::kState: {
+      for (size_t i = 0; i < count; ++i) {
+        specialise(args[i]);
+        if (is_outside(args[i])) {
+          note_class(args[i]);
+          if (floating(args[i])) {
+            if (is_tensor(args[i]) || callable_name(callable).find("_abc") == std::string::npos) return stop(self, Stop::kOpaqueCall, callable_name(callable));
+            return raw();  // _abc checks ask for the class, which is guarded
+          }
+        }
+        if (is_made(args[i])) note_type(Py_TYPE(args[i]));
+      }
+      PyObject* result = raw();
+      if (!result) return nullptr;
+      bool keepable = true;
+      for (size_t i = 0; i < count; ++i) keepable = keepable && (is_value(args[i]) || (is_outside(args[i]) && !floating(args[i])) || PyType_Check(args[i]));
+      if (keepable) note_state(callable, args, count, result, callable_name(callable));
+      if (!is_value(result) && !info(result)) enter_outside(result, guards().sources.pinned({}, nullptr));
+      return result;
+    }
+    case CallClass::kContextGet: {
+      PyObject* result = raw();
+      if (!result) return nullptr;
+      if (is_outside(first) && !floating(first) && !state_dirty_.count(first)) {
+        Ref method = Ref::take(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(first)), "get"));
+        std::vector<PyObject*> all{first};
+        for (size_t i = bound ? 0 : 1; i < count; ++i) all.push_back(args[i]);
+        note_state(method.get(), all.data(), all.size(), result, "ContextVar.get");
+        if (!is_value(result) && !info(result)) enter_outside(result, guards().sources.pinned({}, nullptr));
+      } else {
+        adopt_result(self, result, "ContextVar.get");
+      }
+      return result;
+    }
+    case CallClass::kStateSet: {
+      if (kwnames) return stop(self, Stop::kEffect, callable_name(callable));
+      for (size_t i = 0; i < count; ++i)
+        if (!slot_known(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+      if (bound && !is_outside(bound)) return stop(self, Stop::kEffect, callable_name(callable));
+      PyObject* result = raw();
+      if (!result) return nullptr;
+      Ref method = Ref::share(callable);
+      std::vector<PyObject*> all;
+      if (bound) {
+        method = Ref::take(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(bound)), reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name));
+        all.push_back(bound);
+      }
+      all.insert(all.end(), args, args + count);
+      int number = record_call(method.get(), all.data(), all.size());
+      if (first) state_dirty_.insert(first);
+      if (!is_value(result)) {
+        Info entry;
+        entry.cls = Info::Class::kEffect;
+        entry.index = number;
+        enter(result, entry);
+      }
+      return result;
+    }
+    case CallClass::kIgnore: return raw();
+    case CallClass::kTypeCall: {
+      if (!first || !PyType_Check(first)) return raw();
+      size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
+      PyTypeObject* type = reinterpret_cast<PyTypeObject*>(first);
+      // Called from a metaclass's __call__: make the instance the ordinary way.
+      if (has_finalizer(type)) return stop(self, Stop::kFinalizer, type->tp_name);
+      size_t skip = bound ? 0 : 1;
+      PyTypeObject* base = type;
+      while (is_python_class(base)) base = base->tp_base;
+      if (!is_python_class(type) || base != &PyBaseObject_Type) return stop(self, Stop::kOpaqueType, type->tp_name);
+      Ref tuple = Ref::take(PyTuple_New(static_cast<Py_ssize_t>(positional - skip)));
+      for (size_t i = skip; i < positional; ++i) PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i - skip), Py_NewRef(args[i]));
+      Ref keywords;
+      if (kwnames && PyTuple_GET_SIZE(kwnames)) {
+        keywords = Ref::take(PyDict_New());
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); ++i)
+          PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(kwnames, i), args[positional + static_cast<size_t>(i)]);
+        enter_made(keywords.get());
+      }
+      enter_made(tuple.get());
+      Ref instance = Ref::take(type->tp_new(type, tuple.get(), keywords.get()));
+      if (!instance) return nullptr;
+      if (active_ && !info(instance.get())) adopt_result(self, instance.get(), type->tp_name);
+      PyTypeObject* actual = Py_TYPE(instance.get());
+      if (PyType_IsSubtype(actual, type) && actual->tp_init && actual->tp_init(instance.get(), tuple.get(), keywords.get()) < 0) return nullptr;
+      return instance.release();
+    }
+    case CallClass::kNew: {
+      if (!count || !PyType_Check(args[0])) return raw();
+      PyTypeObject* type = reinterpret_cast<PyTypeObject*>(args[0]);
+      if (PyType_IsSubtype(type, tensor_base())) return stop(self, Stop::kOpaqueType, type->tp_name);
+      if (has_finalizer(type)) return stop(self, Stop::kFinalizer, type->tp_name);
+      for (size_t i = 1; i < count; ++i)
+        if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+      PyObject* result = raw();
+      if (result && active_ && !is_value(result) && !info(result)) adopt_result(self, result, type->tp_name);
+      return result;
+    }
+    case CallClass::kInit:
+    case CallClass::kSuperInit: return raw();
+    case CallClass::kReduce: {
+      if (!first) return raw();
+      if (is_tensor(first) || !slot_known(self, first)) return stop(self, Stop::kOpaqueCall, callable_name(callable));
+      note_class(first);
+      PyObject* dict = instance_dict(first);
+      if (dict && is_outside(first)) {
+        if (floating(first)) return stop(self, Stop::kOpaqueCall, callable_name(callable));
+        if (!info(dict)) enter_outside(dict, source_of(first));
+        dict_guard(dict, first, source_of(first));
+        note_all(self, dict);
+      }
+      PyObject* result = raw();
+      if (result && active_) {
+        adopt_result(self, result, "object.__reduce_ex__");
+        // (copyreg function, arguments, state ...): functions of the library, and what the object holds
+        if (PyTuple_Check(result))
+          for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result); ++i) {
+            PyObject* part = PyTuple_GET_ITEM(result, i);
+            if (is_value(part) || info(part)) continue;
+            if (PyFunction_Check(part)) enter_outside(part, guards().sources.pinned({}, nullptr));
+            else enter_made(part);
+          }
+      }
+      return result;
+    }
+  }
+  return stop(self, Stop::kOpaqueCall, callable_name(callable));
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,431 @@
+// Names, attributes and items.
+#include "capture/hook.h"
+#include "capture/recorder.h"
+#include "capture/recorder_torch_internal.h"
+#include "capture/tensor_meta.h"
+
+namespace magneto::capture {
+
+// ---------------------------------------------------------------------------------------------------- names
+
+PyObject* Recorder::load_global(Activation& self, PyObject* name) {
+  if (!active_) return Semantics::load_global(self, name);
+  if (marked(self)) return kStop;
+  PyObject* globals = self.frame()->f_globals;
+  PyObject* builtins = self.frame()->f_builtins;
+  if (!PyDict_CheckExact(globals) || !PyDict_CheckExact(builtins)) return stop(self, Stop::kInstruction, "LOAD_GLOBAL of a custom namespace");
+  note_key(self, globals, name, nullptr, {});
+  PyObject* holder = globals;
+  PyObject* value = PyDict_GetItemWithError(globals, name);
+  if (!value && !PyErr_Occurred()) {
+    holder = builtins;
+    note_key(self, builtins, name, nullptr, {});
+    value = PyDict_GetItemWithError(builtins, name);
+  }
+  if (!value) return nullptr;
+  Py_INCREF(value);
+  if (!is_dirty(holder, name)) adopt(self, value, Source::Kind::kPinned, nullptr, name, -1, "a global");
+  return tagged(holder, name, value);
+}
+
+int Recorder::store_global(Activation& self, PyObject* name, PyObject* value) {
+  if (!active_) return Semantics::store_global(self, name, value);
+  if (marked(self)) return kStopStatus;
+  PyObject* globals = self.frame()->f_globals;
+  if (!info(globals)) enter_outside(globals, guards().sources.pinned({}, nullptr));
+  int status = Semantics::store_global(self, name, value);
+  if (status == 0) {
+    record_set(Effect::Kind::kSetItem, globals, name, value, true);
+    make_dirty(globals, name);
+  }
+  return status;
+}
+
+PyObject* Recorder::load_name(Activation& self, PyObject* name) {
+  if (!active_) return Semantics::load_name(self, name);
+  return stop(self, Stop::kInstruction, "LOAD_NAME");
+}
+
+int Recorder::store_name(Activation& self, PyObject* name, PyObject* value) {
+  if (!active_) return Semantics::store_name(self, name, value);
+  return stop_status(self, Stop::kInstruction, "STORE_NAME");
+}
+
+PyObject* Recorder::load_cell(Activation& self, PyObject* cell) {
+  if (!active_) return Semantics::load_cell(self, cell);
+  if (marked(self)) return kStop;
+  note_cell(cell);
+  PyObject* value = Semantics::load_cell(self, cell);
+  if (!value) return nullptr;
+  if (!is_made(cell) && !originals_.count(cell)) adopt(self, value, Source::Kind::kCell, cell, nullptr, -1, "a closure variable");
+  return tagged(cell, nullptr, value);
+}
+
+int Recorder::store_cell(Activation& self, PyObject* cell, PyObject* value) {
+  if (!active_) return Semantics::store_cell(self, cell, value);
+  if (marked(self)) return kStopStatus;
+  if (!is_made(cell)) {
+    if (!info(cell)) return stop_status(self, Stop::kUnknownObject, "a closure");
+    record_set(Effect::Kind::kSetCell, cell, nullptr, value, true);
+    originals_.emplace(cell, Py_NewRef(Py_None));  // from now on its content is ours
+  }
+  return Semantics::store_cell(self, cell, value);
+}
+
+// ---------------------------------------------------------------------------------------------------- attributes
+
+// Attributes of tensors that follow from the guarded properties, and those that are views.
+static bool is_tensor_property(const char* name) {
+  static const std::unordered_set<std::string_view> names = {
+      "shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "is_cpu", "layout", "itemsize", "is_meta", "is_sparse",
+      "is_mps", "is_quantized", "is_nested", "is_xpu", "nbytes", "is_mkldnn", "is_sparse_csr", "is_leaf", "is_xla", "is_hpu",
+      "is_mtia", "is_maia", "is_vulkan", "is_ipu", "__class__", "__module__", "__doc__"};
+  return names.count(name) > 0;
+}
+static bool is_tensor_view(const char* name) {
+  static const std::unordered_set<std::string_view> names = {"T", "mT", "H", "mH", "real", "imag"};
+  return names.count(name) > 0;
+}
+
+PyObject* Recorder::tensor_attr(Activation& self, PyObject* tensor, PyObject* name, bool* handled) {
+  *handled = true;
+  if (!is_plain_tensor(tensor)) return stop(self, Stop::kTensorSubclass, Py_TYPE(tensor)->tp_name);
+  if (!touch_tensor(tensor)) return stop(self, Stop::kUnknownTensor, "an unknown place");
+  const char* text = PyUnicode_AsUTF8(name);
+  if (is_tensor_property(text)) {
+    PyObject* result = PyObject_GetAttr(tensor, name);
+    if (result && !is_value(result) && !info(result)) {
+      if (Py_REFCNT(result) == 1) enter_made(result);
+      else enter_outside(result, guards().sources.pinned({}, name));
+    }
+    return result;
+  }
+  if (is_tensor_view(text)) return torch_leaf(self, std::string("Tensor.") + text, [&] { return PyObject_GetAttr(tensor, name); });
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(tensor), name);
+  if (descriptor && (Py_TYPE(descriptor) == &PyGetSetDescr_Type || Py_TYPE(descriptor) == &PyMemberDescr_Type)) {
+    if (strcmp(text, "grad") == 0 && is_outside(tensor)) {
+      PyObject* result = PyObject_GetAttr(tensor, name);
+      if (!result) return nullptr;
+      note_member(tensor, name, result);
+      if (result != Py_None && !info(result)) {
+        enter_outside(result, guards().sources.pinned(source_of(tensor), name));
+      }
+      return result;
+    }
+    return stop(self, Stop::kTensorAttribute, text);
+  }
+  PyObject* dict = is_outside(tensor) ? instance_dict(tensor) : nullptr;
+  if (!descriptor) {
+    if (dict) note_key(self, dict, name, tensor, source_of(tensor));
+    else if (!instance_dict(tensor) && is_outside(tensor)) return stop(self, Stop::kTensorAttribute, text);
+  }
+  *handled = false;  // a method, a Python property, an attribute of the user's
+  return nullptr;
+}
+
+// What a generic attribute look-up reads. 1: the value comes out of a C member or getter.
+int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name) {
+  PyTypeObject* type = Py_TYPE(owner);
+  specialise(owner);
+  if (PyModule_CheckExact(owner)) {
+    note_key(self, PyModule_GetDict(owner), name, nullptr, source_of(owner));
+    return 0;
+  }
+  if (PyType_Check(owner)) {
+    note_type(reinterpret_cast<PyTypeObject*>(owner));
+    note_type(type);
+    return 0;
+  }
+  if (type == &PySuper_Type) {
+    struct SuperObject {
+      PyObject_HEAD
+      PyTypeObject* type;
+      PyObject* object;
+      PyTypeObject* object_type;
+    };
+    auto* super = reinterpret_cast<SuperObject*>(owner);
+    if (super->object_type) note_type(super->object_type);
+    if (super->object && !is_value(super->object) && !PyType_Check(super->object)) note_class(super->object);
+    return 0;
+  }
+  note_class(owner);
+  bool known_owner = is_value(owner) || info(owner) || is_constant_tuple(owner);
+  if (!known_owner && !PyCFunction_Check(owner) && strncmp(type->tp_name, "torch.", 6) != 0 && !PyFunction_Check(owner))
+    return stop_status(self, Stop::kUnknownObject, type->tp_name);
+  if (!is_python_class(type) && !is_known_c_type(type)) {
+    PyTypeObject* base = type;
+    while (is_python_class(base)) base = base->tp_base;
+    PyObject* descriptor = _PyType_Lookup(type, name);
+    bool method = descriptor && (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR);
+    if (!method) return stop_status(self, Stop::kOpaqueAttribute, std::string(type->tp_name) + "." + PyUnicode_AsUTF8(name));
+    return 0;
+  }
+  PyObject* descriptor = _PyType_Lookup(type, name);
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
+    if (Py_TYPE(descriptor) == &PyGetSetDescr_Type || Py_TYPE(descriptor) == &PyMemberDescr_Type) return 1;
+    return 0;  // a property: Python code, which comes through the hook
+  }
+  if (PyObject* dict = instance_dict(owner); dict && is_outside(owner)) note_key(self, dict, name, owner, source_of(owner));
+  return 0;
+}
+
+PyObject* Recorder::load_attr(Activation& self, PyObject* owner, PyObject* name) {
+  if (!active_) return Semantics::load_attr(self, owner, name);
+  if (marked(self)) return kStop;
+  if (is_tensor(owner)) {
+    bool handled;
+    PyObject* result = tensor_attr(self, owner, name, &handled);
+    if (handled) return result;
+    result = PyObject_GetAttr(owner, name);
+    if (result) adopt(self, result, Source::Kind::kAttr, owner, name, -1, "an attribute of a tensor");
+    return result;
+  }
+  int member = note_attr(self, owner, name);
+  if (member == kStopStatus) return kStop;
+  PyObject* result = Semantics::load_attr(self, owner, name);
+  if (!result || !active_) return result;
+  if (member == 1) {
+    const char* text = PyUnicode_AsUTF8(name);
+    if (strcmp(text, "__dict__") == 0 && PyDict_Check(result)) {
+      if (is_outside(owner) && !info(result)) {
+        if (floating(owner)) {
+          enter_outside(result, guards().sources.part(Source::Kind::kDict, source_of(owner), nullptr));
+        } else {
+          enter_outside(result, source_of(owner));
+          dict_guard(result, owner, source_of(owner));
+        }
+      } else if (is_made(owner) && !info(result)) {
+        enter_made(result);
+      }
+      return result;
+    }
+    if (strcmp(text, "__class__") != 0) note_member(owner, name, result);
+    if (!is_value(result) && !info(result)) {
+      if (Py_REFCNT(result) == 1) enter_made(result);
+      else if (floating(owner)) adopt(self, result, Source::Kind::kMember, owner, name, -1, "a slot");
+      else if (is_made(owner) && !PyType_Check(result)) adopt(self, result, Source::Kind::kMember, owner, name, -1, "a slot");
+      else enter_outside(result, guards().sources.pinned(source_of(owner), name));
+    }
+    return result;
+  }
+  // A class attribute that a floating instance shows is pinned by the guard on its type.
+  bool of_class = !PyType_Check(owner) && !PyModule_Check(owner) && _PyType_Lookup(Py_TYPE(owner), name) == result;
+  if (of_class) {
+    if (!is_value(result) && !info(result)) enter_outside(result, guards().sources.pinned({}, name));
+  } else {
+    adopt(self, result, Source::Kind::kAttr, owner, name, -1, "an attribute");
+  }
+  PyObject* holder = PyModule_CheckExact(owner) ? PyModule_GetDict(owner) : instance_dict(owner);
+  return holder ? tagged(holder, name, result) : result;
+}
+
+int Recorder::load_method(Activation& self, PyObject* owner, PyObject* name, PyObject** method) {
+  if (!active_) return Semantics::load_method(self, owner, name, method);
+  if (marked(self)) return kStopStatus;
+  // An unbound method found on the class: the class's version says all.
+  PyTypeObject* type = Py_TYPE(owner);
+  if (type->tp_getattro == PyObject_GenericGetAttr || is_tensor(owner)) {
+    PyObject* descriptor = _PyType_Lookup(type, name);
+    if (descriptor && (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+      if (is_tensor(owner)) {
+        if (!is_plain_tensor(owner)) return stop_status(self, Stop::kTensorSubclass, type->tp_name);
+        if (!touch_tensor(owner)) return stop_status(self, Stop::kUnknownTensor, "an unknown place");
+      } else if (note_attr(self, owner, name) == kStopStatus) {
+        return kStopStatus;
+      }
+      int found = Semantics::load_method(self, owner, name, method);
+      if (found == 1 && !info(*method)) enter_outside(*method, guards().sources.pinned({}, name));
+      else if (found == 0 && *method) adopt(self, *method, Source::Kind::kAttr, owner, name, -1, "an attribute");
+      return found;
+    }
+  }
+  *method = load_attr(self, owner, name);
+  if (*method == kStop) {
+    *method = nullptr;
+    return kStopStatus;
+  }
+  return *method ? 0 : -1;
+}
+
+PyObject* Recorder::load_special(Activation& self, PyObject* owner, PyObject* name) {
+  if (!active_) return Semantics::load_special(self, owner, name);
+  if (marked(self)) return kStop;
+  if (!is_value(owner)) {
+    if (!slot_known(self, owner)) return stop(self, unreadable_stop_, unreadable_detail_);
+    note_class(owner);
+  }
+  PyObject* result = Semantics::load_special(self, owner, name);
+  if (result) adopt(self, result, Source::Kind::kPinned, nullptr, name, -1, "a special method");
+  return result;
+}
+
+PyObject* Recorder::load_super_attr(Activation& self, PyObject* super_global, PyObject* cls, PyObject* owner, PyObject* name) {
+  if (!active_) return Semantics::load_super_attr(self, super_global, cls, owner, name);
+  if (marked(self)) return kStop;
+  if (!cls || super_global != reinterpret_cast<PyObject*>(&PySuper_Type)) return stop(self, Stop::kInstruction, "a replaced super()");
+  PyTypeObject* type = PyType_Check(owner) ? reinterpret_cast<PyTypeObject*>(owner) : Py_TYPE(owner);
+  note_type(type);
+  if (!PyType_Check(owner) && !is_value(owner)) note_class(owner);
+  PyObject* result = Semantics::load_super_attr(self, super_global, cls, owner, name);
+  if (result && !info(result)) adopt(self, result, Source::Kind::kPinned, nullptr, name, -1, "super()");
+  return result;
+}
+
+int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyObject* value) {
+  if (!active_) return Semantics::store_attr(self, owner, name, value);
+  if (marked(self)) return kStopStatus;
+  if (is_tensor(owner)) {
+    if (!is_plain_tensor(owner) || _PyType_Lookup(Py_TYPE(owner), name) || !touch_tensor(owner))
+      return stop_status(self, Stop::kTensorAttribute, PyUnicode_AsUTF8(name));
+    int status = Semantics::store_attr(self, owner, name, value);
+    if (status == 0) {
+      record_set(Effect::Kind::kSetAttr, owner, name, value, true);
+      if (PyObject* dict = instance_dict(owner)) make_dirty(dict, name);
+    }
+    return status;
+  }
+  if (PyType_Check(owner)) return stop_status(self, Stop::kEffect, std::string("an assignment to an attribute of the class ") + reinterpret_cast<PyTypeObject*>(owner)->tp_name);
+  if (!slot_known(self, owner)) return stop_status(self, unreadable_stop_, unreadable_detail_);
+  if (is_made(owner)) {
+    note_type(Py_TYPE(owner));
+    return Semantics::store_attr(self, owner, name, value);
+  }
+  if (!is_outside(owner)) return stop_status(self, Stop::kUnknownObject, Py_TYPE(owner)->tp_name);
+  if (PyModule_Check(owner)) {
+    int status = Semantics::store_attr(self, owner, name, value);
+    if (status == 0) {
+      record_set(Effect::Kind::kSetAttr, owner, name, value, false);
+      make_dirty(PyModule_GetDict(owner), name);
+    }
+    return status;
+  }
+  if (PyFunction_Check(owner)) return stop_status(self, Stop::kEffect, "an assignment to an attribute of a function");
+  note_class(owner);
+  if (Py_TYPE(owner)->tp_setattro != PyObject_GenericSetAttr) {
+    // __setattr__ in Python: it comes through the hook and ends in object.__setattr__.
+    return Semantics::store_attr(self, owner, name, value);
+  }
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), name);
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set && Py_TYPE(descriptor) != &PyMemberDescr_Type) {
+    if (Py_TYPE(descriptor) == &PyGetSetDescr_Type) return stop_status(self, Stop::kEffect, std::string("an assignment to ") + PyUnicode_AsUTF8(name));
+    return Semantics::store_attr(self, owner, name, value);  // a property's setter
+  }
+  int status = Semantics::store_attr(self, owner, name, value);
+  if (status == 0) {
+    record_set(Effect::Kind::kSetAttr, owner, name, value, true);
+    if (PyObject* dict = instance_dict(owner)) make_dirty(dict, name);
+    make_dirty(owner, name);
+  }
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------- items
+
+PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* key) {
+  if (!active_) return Semantics::load_item(self, container, key);
+  if (marked(self)) return kStop;
+  if (is_tensor(container)) {
+    if (!torch_operand(self, container) || !torch_operand(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
+    return torch_leaf(self, "indexing", [&] { return PyObject_GetItem(container, key); });
+  }
+  specialise(key);
+  if (!slot_known(self, container)) return stop(self, unreadable_stop_, unreadable_detail_);
+  if (is_tensor(key)) return stop(self, Stop::kTensorData, "an index");
+  note_class(container);
+  bool own_slot = !is_python_class(Py_TYPE(container)) || PyDict_CheckExact(container);
+  if (PyDict_Check(container)) {
+    if (is_outside(container)) {
+      PyMappingMethods* mapping = Py_TYPE(container)->tp_as_mapping;
+      if (own_slot || (mapping && mapping->mp_subscript == PyDict_Type.tp_as_mapping->mp_subscript))
+        note_key(self, container, key, nullptr, source_of(container));
+    }
+  } else if (PyList_Check(container) || PyTuple_Check(container)) {
+    if (is_outside(container)) note_all(self, container);
+  } else if (PyType_Check(container)) {
+    note_type(reinterpret_cast<PyTypeObject*>(container));
+    note_type(Py_TYPE(container));
+  } else if (!is_value(container) && !info(container) && !is_constant_tuple(container) && !PyRange_Check(container)) {
+    return stop(self, Stop::kUnknownObject, Py_TYPE(container)->tp_name);
+  } else if (is_outside(container) && strcmp(Py_TYPE(container)->tp_name, "collections.deque") == 0) {
+    return stop(self, Stop::kOpaqueSlot, "collections.deque");
+  }
+  PyObject* result = Semantics::load_item(self, container, key);
+  if (!result || !active_) return result;
+  if (PyList_Check(container) || PyTuple_Check(container)) {
+    Py_ssize_t index = PyLong_CheckExact(key) ? PyLong_AsSsize_t(key) : -1;
+    if (index < 0 && PyErr_Occurred()) PyErr_Clear();
+    adopt(self, result, Source::Kind::kItem, container, nullptr, index, "an element");
+    return result;
+  }
+  if (PyDict_Check(container) && is_outside(container) && is_dirty(container, key)) return result;
+  adopt(self, result, Source::Kind::kItem, container, key, -1, "an entry");
+  return PyDict_Check(container) ? tagged(container, key, result) : result;
+}
+
+int Recorder::store_item(Activation& self, PyObject* container, PyObject* key, PyObject* value) {
+  if (!active_) return Semantics::store_item(self, container, key, value);
+  if (marked(self)) return kStopStatus;
+  if (is_tensor(container)) {
+    if (!value || !torch_operand(self, container) || !torch_operand(self, key) || !torch_operand(self, value))
+      return stop_status(self, unreadable_stop_, unreadable_detail_);
+    PyObject* done = torch_leaf(self, "assignment to an index", [&]() -> PyObject* {
+      return PyObject_SetItem(container, key, value) < 0 ? nullptr : Py_NewRef(Py_None);
+    });
+    if (done == kStop) return kStopStatus;
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+  }
+  specialise(key);
+  if (!slot_known(self, container)) return stop_status(self, unreadable_stop_, unreadable_detail_);
+  if (is_made(container)) return Semantics::store_item(self, container, key, value);
+  if (!is_outside(container)) return stop_status(self, Stop::kUnknownObject, Py_TYPE(container)->tp_name);
+  note_class(container);
+  PyMappingMethods* mapping = Py_TYPE(container)->tp_as_mapping;
+  auto store = mapping ? mapping->mp_ass_subscript : nullptr;
+  if (PyDict_Check(container) && (store == PyDict_Type.tp_as_mapping->mp_ass_subscript || store == PyODict_Type.tp_as_mapping->mp_ass_subscript)) {
+    if (!value) note_key(self, container, key, nullptr, source_of(container));
+    snapshot(container);
+    int status = Semantics::store_item(self, container, key, value);
+    if (status == 0) {
+      record_set(Effect::Kind::kSetItem, container, key, value, true);
+      make_dirty(container, key);
+    }
+    return status;
+  }
+  if (PyList_Check(container) && store == PyList_Type.tp_as_mapping->mp_ass_subscript) {
+    if (!PyLong_CheckExact(key)) return stop_status(self, Stop::kEffect, "a slice assignment");
+    if (!listed_.count(container)) {  // the index must exist at every call
+      note_all(self, container);
+    }
+    snapshot(container);
+    int status = Semantics::store_item(self, container, key, value);
+    if (status == 0) record_set(Effect::Kind::kSetItem, container, key, value, true);
+    return status;
+  }
+  if (is_python_class(Py_TYPE(container)) && store != PyDict_Type.tp_as_mapping->mp_ass_subscript)
+    return Semantics::store_item(self, container, key, value);  // __setitem__ in Python
+  return stop_status(self, Stop::kEffect, std::string("an assignment to an item of ") + Py_TYPE(container)->tp_name);
+}
+
+// ---------------------------------------------------------------------------------------------------- effects
+
+void Recorder::record_set(Effect::Kind kind, PyObject* target, PyObject* key, PyObject* value, bool generic) {
+  Pending effect;
+  effect.kind = kind;
+  effect.generic = generic;
+  effect.target = Ref::share(target);
+  effect.key = Ref::share(key);
+  effect.value = Ref::share(value);
+  effects_.push_back(std::move(effect));
+}
+
+int Recorder::record_call(PyObject* callable, PyObject* const* args, size_t count) {
+  Pending effect;
+  effect.kind = Effect::Kind::kCall;
+  effect.callable = Ref::share(callable);
+  for (size_t i = 0; i < count; ++i) effect.args.push_back(Ref::share(args[i]));
+  effects_.push_back(std::move(effect));
+  return static_cast<int>(effects_.size()) - 1;
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,511 @@
+// Operators, iteration, imports and the containers a frame fills; operands of torch calls.
+#include "capture/hook.h"
+#include "capture/recorder.h"
+#include "capture/recorder_torch_internal.h"
+#include "capture/tensor_meta.h"
+
+namespace magneto::capture {
+
+// ---------------------------------------------------------------------------------------------------- torch
+
+static const std::string& torch_folder() {
+  static const std::string folder = [] {
+    PyObject* module = PyImport_ImportModule("torch");
+    PyObject* file = module ? PyObject_GetAttrString(module, "__file__") : nullptr;
+    std::string path = file && PyUnicode_Check(file) ? PyUnicode_AsUTF8(file) : "";
+    Py_XDECREF(file);
+    Py_XDECREF(module);
+    return path.substr(0, path.rfind('/') + 1);
+  }();
+  return folder;
+}
+
+// Tables that look things up in Python are filled here: while something is recorded, the look-up itself would be.
+void Recorder::prepare() {
+  torch_folder();
+  tensor_base();
+  is_python_class(&PyBaseObject_Type);
+  PyObject* self;
+  call_class(PyDict_GetItemString(PyEval_GetBuiltins(), "len"), &self);
+}
+
+void Recorder::set_place(Activation& self) {
+  // The innermost line that is not torch's own: what the user wrote.
+  Activation* place = &self;
+  while (place && place != &root_) {
+    const char* file = PyUnicode_AsUTF8(place->code()->co_filename);
+    if (strncmp(file, torch_folder().c_str(), torch_folder().size()) != 0) break;
+    place = place->outer();
+  }
+  if (!place) place = &self;
+  trace_->set_place(PyUnicode_AsUTF8(place->code()->co_filename), place->current_line(), PyUnicode_AsUTF8(place->code()->co_name));
+}
+
+bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
+  if (is_tensor(object)) {
+    if (!is_plain_tensor(object)) {
+      unreadable_stop_ = Stop::kTensorSubclass;
+      unreadable_detail_ = Py_TYPE(object)->tp_name;
+      return false;
+    }
+    if (touch_tensor(object)) return true;
+    unreadable_stop_ = Stop::kUnknownTensor;
+    unreadable_detail_ = "an unknown place";
+    return false;
+  }
+  specialise(object);
+  if (is_value(object)) return true;
+  PyTypeObject* type = Py_TYPE(object);
+  if (PyTuple_Check(object) || PyList_Check(object)) {
+    if (is_outside(object)) note_all(self, object);
+    for (Py_ssize_t i = 0; depth < 6 && i < PySequence_Fast_GET_SIZE(object); ++i)
+      if (!torch_operand(self, PySequence_Fast_GET_ITEM(object, i), depth + 1)) return false;
+    return true;
+  }
+  if (type == &PySlice_Type) {
+    auto* slice = reinterpret_cast<PySliceObject*>(object);
+    return torch_operand(self, slice->start, depth + 1) && torch_operand(self, slice->stop, depth + 1) && torch_operand(self, slice->step, depth + 1);
+  }
+  if (type == &PyRange_Type || (strncmp(type->tp_name, "torch.", 6) == 0 && strcmp(type->tp_name, "torch.Generator") != 0 && !is_python_class(type))) return true;
+  if (type == &PyType_Type || PyType_Check(object)) return true;   // x.to(torch.FloatTensor), dtype=float
+  unreadable_stop_ = Stop::kOpaqueSlot;
+  unreadable_detail_ = type->tp_name;
+  return false;
+}
+
+void Recorder::adopt_torch(Activation& self, PyObject* result, const std::string& name, int depth) {
+  if (!active_ || is_value(result)) return;
+  if (is_tensor(result)) {
+    if (!info(result) && !trace_->made_here(tensor_of(result))) spoil(self, Stop::kUnknownTensor, name);
+    return;
+  }
+  if (info(result)) return;
+  if (PyTuple_Check(result) || PyList_Check(result)) {
+    enter_made(result);
+    for (Py_ssize_t i = 0; depth < 4 && i < PySequence_Fast_GET_SIZE(result); ++i) adopt_torch(self, PySequence_Fast_GET_ITEM(result, i), name, depth + 1);
+    return;
+  }
+  adopt_result(self, result, name);
+}
+
+// ---------------------------------------------------------------------------------------------------- operators
+
+static const char* const kBinaryNames[] = {"+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^"};
+
+PyObject* Recorder::unary(Activation& self, int which, PyObject* operand) {
+  if (!active_) return Semantics::unary(self, which, operand);
+  if (marked(self)) return kStop;
+  if (which == static_cast<int>(Unary::kNot)) {
+    int value = truth(self, operand);
+    if (value == kStopStatus) return kStop;
+    return value < 0 ? nullptr : Py_NewRef(value ? Py_False : Py_True);
+  }
+  if (is_tensor(operand)) {
+    if (!torch_operand(self, operand)) return stop(self, unreadable_stop_, unreadable_detail_);
+    return torch_leaf(self, "a unary operator", [&] { return Semantics::unary(self, which, operand); });
+  }
+  if (which == static_cast<int>(Unary::kNegative))
+    if (auto expr = number(operand)) {
+      Ref plain = Ref::take(Semantics::unary(self, which, operand));
+      return plain ? new_number(plain.get(), -*expr) : nullptr;
+    }
+  specialise(operand);
+  if (!slot_known(self, operand)) return stop(self, unreadable_stop_, unreadable_detail_);
+  if (!is_value(operand)) note_class(operand);
+  PyObject* result = Semantics::unary(self, which, operand);
+  if (result && !is_value(result)) adopt_result(self, result, "a unary operator");
+  return result;
+}
+
+PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject* right) {
+  if (!active_) return Semantics::binary(self, which, left, right);
+  if (marked(self)) return kStop;
+  int base = which >= 13 ? which - 13 : which;
+  if (is_tensor(left) || is_tensor(right)) {
+    // A Python object beside a tensor may answer the operator itself.
+    if ((is_tensor(left) || is_value(left) || PyTuple_Check(left) || PyList_Check(left)) && (is_tensor(right) || is_value(right) || PyTuple_Check(right) || PyList_Check(right))) {
+      if (!torch_operand(self, left) || !torch_operand(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
+      return torch_leaf(self, std::string("the operator ") + kBinaryNames[base], [&] { return Semantics::binary(self, which, left, right); });
+    }
+    if (!slot_known(self, left) || !slot_known(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
+    return stop(self, Stop::kOpaqueSlot, Py_TYPE(is_tensor(left) ? right : left)->tp_name);
+  }
+  auto a = number(left), b = number(right);
+  if ((a || b) && PyLong_CheckExact(left) && PyLong_CheckExact(right)) {
+    types::Expr x = a ? *a : types::Expr(PyLong_AsLongLong(left)), y = b ? *b : types::Expr(PyLong_AsLongLong(right));
+    if (PyErr_Occurred()) PyErr_Clear();
+    std::optional<types::Expr> expr;
+    bool nonzero = PyObject_IsTrue(right) == 1;
+    switch (base) {
+      case 0: expr = x + y; break;
+      case 10: expr = x - y; break;
+      case 5: expr = x * y; break;
+      case 2: if (nonzero && y.is_constant()) expr = types::Expr::floor_div(x, y); break;
+      case 6: if (nonzero && y.is_constant()) expr = types::Expr::mod(x, y); break;
+      default: break;
+    }
+    if (expr) {
+      Ref plain = Ref::take(Semantics::binary(self, which, left, right));
+      return plain ? new_number(plain.get(), *expr) : nullptr;
+    }
+  }
+  specialise(left);
+  specialise(right);
+  if (is_value(left) && is_value(right)) return Semantics::binary(self, which, left, right);
+  if (!slot_known(self, left) || !slot_known(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
+  if (which >= 13 && is_outside(left) && !is_python_class(Py_TYPE(left))) {
+    // In place on a container from outside: the method says what it changes.
+    const char* method = PyList_CheckExact(left) && base == 0 ? "extend" : PyDict_CheckExact(left) && base == 7 ? "update" : PySet_Check(left) && base == 7 ? "update" : nullptr;
+    if (!PyList_CheckExact(left) && !PyDict_CheckExact(left) && !PySet_Check(left)) method = "";
+    if (!method) return stop(self, Stop::kEffect, "an in-place operator");
+    if (*method) {
+      Ref descriptor = Ref::take(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(left)), method));
+      PyObject* args[] = {nullptr, left, right};
+      if (PyList_CheckExact(left) && !PyList_Check(right) && !PyTuple_Check(right)) return stop(self, Stop::kEffect, "an in-place operator");
+      PyObject* done = call_effect(self, descriptor.get(), CallClass::kEffectCopy, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr, nullptr);
+      if (done == kStop || !done) return done;
+      Py_DECREF(done);
+      return Py_NewRef(left);
+    }
+  }
+  if (!is_value(left)) note_class(left);
+  if (!is_value(right)) note_class(right);
+  for (PyObject* side : {left, right})
+    if (PyList_Check(side) || PyTuple_Check(side) || PyDict_Check(side) || PyAnySet_Check(side)) {
+      if (is_outside(side)) note_all(self, side);
+    }
+  PyObject* result = Semantics::binary(self, which, left, right);
+  if (result && active_ && !is_value(result) && !info(result)) {
+    if (Py_REFCNT(result) == 1) enter_made(result);
+    else adopt_result(self, result, "an operator");
+  }
+  return result;
+}
+
+PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, int op) {
+  if (!active_) return Semantics::compare(self, left, right, op);
+  if (marked(self)) return kStop;
+  if (is_tensor(left) || is_tensor(right)) {
+    if (!torch_operand(self, left) || !torch_operand(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
+    return torch_leaf(self, "a comparison", [&] { return Semantics::compare(self, left, right, op); });
+  }
+  auto a = number(left), b = number(right);
+  if ((a || b) && PyLong_CheckExact(left) && PyLong_CheckExact(right)) {
+    PyObject* result = Semantics::compare(self, left, right, op);
+    if (!result) return nullptr;
+    types::Expr x = a ? *a : types::Expr(PyLong_AsLongLong(left)), y = b ? *b : types::Expr(PyLong_AsLongLong(right));
+    bool holds = result == Py_True;
+    using types::Relation;
+    types::Condition condition;
+    switch (op) {
+      case Py_EQ: condition = {x, holds ? Relation::kEq : Relation::kNe, y}; break;
+      case Py_NE: condition = {x, holds ? Relation::kNe : Relation::kEq, y}; break;
+      case Py_LT: condition = holds ? types::Condition{x, Relation::kLt, y} : types::Condition{y, Relation::kLe, x}; break;
+      case Py_LE: condition = holds ? types::Condition{x, Relation::kLe, y} : types::Condition{y, Relation::kLt, x}; break;
+      case Py_GT: condition = holds ? types::Condition{y, Relation::kLt, x} : types::Condition{x, Relation::kLe, y}; break;
+      default: condition = holds ? types::Condition{y, Relation::kLe, x} : types::Condition{x, Relation::kLt, y}; break;
+    }
+    guards().conditions.push_back(std::move(condition));
+    return result;
+  }
+  if (!readable(self, left) || !readable(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
+  PyObject* result = Semantics::compare(self, left, right, op);
+  if (result && !is_value(result)) adopt_result(self, result, "a comparison");
+  return result;
+}
+
+int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
+  if (!active_) return Semantics::contains(self, container, item);
+  if (marked(self)) return kStopStatus;
+  if (is_tensor(container)) return stop_status(self, Stop::kTensorData, "in");
+  specialise(item);
+  if (!slot_known(self, container) || !slot_known(self, item)) return stop_status(self, unreadable_stop_, unreadable_detail_);
+  if (!is_value(container)) note_class(container);
+  PySequenceMethods* sequence = Py_TYPE(container)->tp_as_sequence;
+  auto slot = sequence ? sequence->sq_contains : nullptr;
+  if (PyDict_Check(container) && slot == PyDict_Type.tp_as_sequence->sq_contains) {
+    if (is_outside(container)) note_key(self, container, item, nullptr, source_of(container));
+  } else if (PyAnySet_Check(container) && slot == PySet_Type.tp_as_sequence->sq_contains) {
+    if (is_outside(container) && !PyFrozenSet_CheckExact(container)) {
+      if (is_value(item) && !originals_.count(container)) {
+        int present = PySet_Contains(container, item);
+        if (present < 0) return -1;
+        if (floating(container)) {
+          resolve(container);
+          guards().steps.push_back({FloatingStep::Kind::kMember, source_of(container), {}, Ref::share(item), {}, {}, present, {}});
+        } else if (members_.insert({container, item}).second) {
+          guards().members.push_back({Ref::share(container), Ref::share(item), present == 1, source_of(container)});
+        }
+      } else {
+        note_all(self, container);
+      }
+    }
+  } else if (!readable(self, container)) {
+    return stop_status(self, unreadable_stop_, unreadable_detail_);
+  }
+  if (is_tensor(item)) return stop_status(self, Stop::kTensorData, "in");
+  return Semantics::contains(self, container, item);
+}
+
+int Recorder::truth(Activation& self, PyObject* object) {
+  if (!active_) return Semantics::truth(self, object);
+  if (marked(self)) return kStopStatus;
+  if (is_tensor(object)) return stop_status(self, Stop::kTensorBranch, "");
+  if (auto expr = number(object)) {
+    int result = Semantics::truth(self, object);
+    if (result >= 0 && !expr->is_constant()) guards().conditions.push_back({*expr, result ? types::Relation::kNe : types::Relation::kEq, types::Expr(0)});
+    return result;
+  }
+  specialise(object);
+  if (is_value(object)) return Semantics::truth(self, object);
+  if (!slot_known(self, object)) return stop_status(self, unreadable_stop_, unreadable_detail_);
+  note_class(object);
+  if (is_outside(object) && (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object))) note_all(self, object);
+  return Semantics::truth(self, object);
+}
+
+PyObject* Recorder::identical(Activation& self, PyObject* left, PyObject* right, bool negate) {
+  if (!active_) return Semantics::identical(self, left, right, negate);
+  if (marked(self)) return kStop;
+  specialise(left);
+  specialise(right);
+  bool fa = floating(left), fb = floating(right);
+  if (fa && fb && left != right) {
+    resolve(left);
+    resolve(right);
+    guards().steps.push_back({FloatingStep::Kind::kIsNot, source_of(left), source_of(right), {}, {}, {}, 0, {}});
+  } else if (fa != fb) {
+    PyObject* object = fa ? left : right;
+    PyObject* fixed = fa ? right : left;
+    if (is_value(fixed)) {
+      note_class(object);
+      if (is_tensor(object)) touch_tensor(object);
+    } else if (is_outside(fixed)) {
+      resolve(object);
+      guards().steps.push_back({FloatingStep::Kind::kNotPinned, source_of(object), {}, Ref::share(fixed), {}, {}, 0, {}});
+    }
+  }
+  return Semantics::identical(self, left, right, negate);
+}
+
+PyObject* Recorder::format(Activation& self, PyObject* value, int conversion, PyObject* spec) {
+  if (!active_) return Semantics::format(self, value, conversion, spec);
+  if (marked(self)) return kStop;
+  if (is_tensor(value)) return stop(self, Stop::kTensorData, "an f-string");
+  if (!readable(self, value)) return stop(self, unreadable_stop_, unreadable_detail_);
+  PyTypeObject* type = Py_TYPE(value);
+  // The text of an object without __str__ of its own holds its address.
+  if (!is_value(value) && !is_python_class(type) && !PyTuple_Check(value) && !PyList_Check(value) && !PyDict_Check(value) &&
+      !PyAnySet_Check(value) && !PyType_Check(value) && strncmp(type->tp_name, "torch.", 6) != 0 && !PyExceptionInstance_Check(value) && type != &PyRange_Type)
+    return stop(self, Stop::kOpaqueSlot, type->tp_name);
+  if (!is_value(value) && is_python_class(type) && type->tp_repr == PyBaseObject_Type.tp_repr && type->tp_str == PyBaseObject_Type.tp_str)
+    return stop(self, Stop::kOpaqueSlot, type->tp_name);
+  return Semantics::format(self, value, conversion, spec);
+}
+
+// ---------------------------------------------------------------------------------------------------- iteration
+
+PyObject* Recorder::iter(Activation& self, PyObject* object) {
+  if (!active_) return Semantics::iter(self, object);
+  if (marked(self)) return kStop;
+  if (is_tensor(object)) {
+    if (!torch_operand(self, object)) return stop(self, unreadable_stop_, unreadable_detail_);
+    Ref parts = Ref::take(torch_leaf(self, "iteration over a tensor", [&] { return PyObject_CallMethod(object, "unbind", "i", 0); }));
+    if (!parts) {
+      PyErr_Clear();
+      return Semantics::iter(self, object);  // a 0-dim tensor: torch's own error
+    }
+    if (!active_) return PyObject_GetIter(parts.get());
+    PyObject* result = PyObject_GetIter(parts.get());
+    if (result) enter_made(result);
+    return result;
+  }
+  if (!is_value(object) && !slot_known(self, object)) return stop(self, unreadable_stop_, unreadable_detail_);
+  if (is_outside(object) && PyIter_Check(object) && !is_python_class(Py_TYPE(object))) {
+    // iter(iterator) is the iterator itself; advancing it is what stops.
+    return Semantics::iter(self, object);
+  }
+  if (!is_value(object)) note_class(object);
+  if (is_outside(object) && (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object))) note_all(self, object);
+  else if (is_outside(object) && !is_python_class(Py_TYPE(object)) && !PyType_Check(object)) {
+    if (Py_TYPE(object) != &PyRange_Type) return stop(self, Stop::kOpaqueSlot, Py_TYPE(object)->tp_name);
+    if (floating(object)) pin(object);
+  } else if (!is_value(object) && !info(object) && !is_constant_tuple(object) && !PyRange_Check(object) && !PyType_Check(object)) {
+    return stop(self, Stop::kUnknownObject, Py_TYPE(object)->tp_name);
+  }
+  PyObject* result = Semantics::iter(self, object);
+  if (result && active_ && !info(result)) {
+    if (Py_REFCNT(result) == 1) enter_made(result);
+    else adopt_result(self, result, "iter()");
+  }
+  return result;
+}
+
+PyObject* Recorder::next(Activation& self, PyObject* iterator) {
+  if (!active_) return Semantics::next(self, iterator);
+  if (marked(self)) return kStop;
+  if (!is_made(iterator)) {
+    if (!(is_outside(iterator) && is_python_class(Py_TYPE(iterator)))) return stop(self, Stop::kOutsideIterator, Py_TYPE(iterator)->tp_name);
+    note_class(iterator);
+  }
+  PyObject* result = Semantics::next(self, iterator);
+  if (result && active_ && !is_value(result) && !info(result)) {
+    if (is_tensor(result) && !trace_->made_here(tensor_of(result))) spoil(self, Stop::kUnknownTensor, Py_TYPE(iterator)->tp_name);
+    else adopt(self, result, Source::Kind::kItem, iterator, nullptr, -1, Py_TYPE(iterator)->tp_name);
+  }
+  return result;
+}
+
+PyObject* Recorder::length(Activation& self, PyObject* object) {
+  if (!active_) return Semantics::length(self, object);
+  if (marked(self)) return kStop;
+  if (is_tensor(object)) {
+    if (!torch_operand(self, object)) return stop(self, unreadable_stop_, unreadable_detail_);
+    return torch_leaf(self, "len()", [&] { return Semantics::length(self, object); });
+  }
+  if (!is_value(object)) {
+    if (!slot_known(self, object)) return stop(self, unreadable_stop_, unreadable_detail_);
+    note_class(object);
+    if (is_outside(object)) {
+      if (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)) note_all(self, object);
+      else if (!is_python_class(Py_TYPE(object)) && Py_TYPE(object) != &PyRange_Type) return stop(self, Stop::kOpaqueSlot, Py_TYPE(object)->tp_name);
+      else if (Py_TYPE(object) == &PyRange_Type && floating(object)) pin(object);
+    }
+  }
+  return Semantics::length(self, object);
+}
+
+// ---------------------------------------------------------------------------------------------------- imports
+
+PyObject* Recorder::import_name(Activation& self, PyObject* name, PyObject* fromlist, PyObject* level) {
+  if (!active_) return Semantics::import_name(self, name, fromlist, level);
+  if (marked(self)) return kStop;
+  PyObject* modules = PyImport_GetModuleDict();
+  long depth = PyLong_AsLong(level);
+  if (depth == 0) {
+    PyObject* module = PyDict_GetItemWithError(modules, name);
+    if (!module) return stop(self, Stop::kImport, PyUnicode_AsUTF8(name));
+    note_key(self, modules, name, nullptr, {});
+    if (!info(module)) enter_outside(module, guards().sources.pinned({}, name));
+  }
+  PyObject* result;
+  {
+    Hooked nobody(nullptr);
+    trace_->leave();
+    result = Semantics::import_name(self, name, fromlist, level);
+    trace_->enter();
+  }
+  if (result && !info(result)) {
+    if (PyModule_Check(result)) {
+      if (Ref full = Ref::take(PyModule_GetNameObject(result)); full && PyDict_GetItemWithError(modules, full.get()) == result)
+        note_key(self, modules, full.get(), nullptr, {});
+      PyErr_Clear();
+    }
+    enter_outside(result, guards().sources.pinned({}, name));
+  }
+  return result;
+}
+
+PyObject* Recorder::import_from(Activation& self, PyObject* module, PyObject* name) {
+  if (!active_) return Semantics::import_from(self, module, name);
+  if (marked(self)) return kStop;
+  if (!PyModule_Check(module) || !PyDict_GetItemWithError(PyModule_GetDict(module), name)) return stop(self, Stop::kImport, PyUnicode_AsUTF8(name));
+  note_key(self, PyModule_GetDict(module), name, nullptr, source_of(module));
+  PyObject* result = Semantics::import_from(self, module, name);
+  if (result) adopt(self, result, Source::Kind::kPinned, module, name, -1, "an import");
+  return result;
+}
+
+// ---------------------------------------------------------------------------------------------------- displays
+
+int Recorder::extend_list(Activation& self, PyObject* list, PyObject* source) {
+  if (!active_) return Semantics::extend_list(self, list, source);
+  if (marked(self)) return kStopStatus;
+  if (is_tensor(source)) return stop_status(self, Stop::kInstruction, "unpacking of a tensor");
+  if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
+  if (is_outside(source) && PyIter_Check(source) && !is_python_class(Py_TYPE(source))) return stop_status(self, Stop::kOutsideIterator, Py_TYPE(source)->tp_name);
+  if (!is_value(source)) note_class(source);
+  if (is_outside(source)) note_all(self, source);
+  return Semantics::extend_list(self, list, source);
+}
+
+int Recorder::update_set(Activation& self, PyObject* set, PyObject* source) {
+  if (!active_) return Semantics::update_set(self, set, source);
+  if (marked(self)) return kStopStatus;
+  if (!readable(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
+  return Semantics::update_set(self, set, source);
+}
+
+int Recorder::update_dict(Activation& self, PyObject* dict, PyObject* source) {
+  if (!active_) return Semantics::update_dict(self, dict, source);
+  if (marked(self)) return kStopStatus;
+  if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
+  if (!is_value(source)) note_class(source);
+  if (is_outside(source)) note_all(self, source);
+  return Semantics::update_dict(self, dict, source);
+}
+
+int Recorder::merge_dict(Activation& self, PyObject* dict, PyObject* source, PyObject* callable) {
+  if (!active_) return Semantics::merge_dict(self, dict, source, callable);
+  if (marked(self)) return kStopStatus;
+  if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
+  if (!is_value(source)) note_class(source);
+  if (is_outside(source)) note_all(self, source);
+  return Semantics::merge_dict(self, dict, source, callable);
+}
+
+int Recorder::unpack(Activation& self, PyObject* sequence, int before, int after, PyObject** items) {
+  if (!active_) return Semantics::unpack(self, sequence, before, after, items);
+  if (marked(self)) return kStopStatus;
+  Ref parts;
+  PyObject* source = sequence;
+  if (is_tensor(sequence)) {
+    if (!torch_operand(self, sequence)) return stop_status(self, unreadable_stop_, unreadable_detail_);
+    if (tensor_of(sequence).dim() == 0) return Semantics::unpack(self, sequence, before, after, items);
+    parts = Ref::take(torch_leaf(self, "unpacking of a tensor", [&] { return PyObject_CallMethod(sequence, "unbind", "i", 0); }));
+    if (!parts) return -1;
+    source = parts.get();
+  } else {
+    if (!slot_known(self, sequence)) return stop_status(self, unreadable_stop_, unreadable_detail_);
+    if (is_outside(sequence) && PyIter_Check(sequence) && !is_python_class(Py_TYPE(sequence))) return stop_status(self, Stop::kOutsideIterator, Py_TYPE(sequence)->tp_name);
+    if (!is_value(sequence)) note_class(sequence);
+    if (is_outside(sequence)) note_all(self, sequence);
+  }
+  int status = Semantics::unpack(self, source, before, after, items);
+  if (status != 0 || !active_) return status;
+  int count = after < 0 ? before : before + 1 + after;
+  for (int i = 0; i < count && active_; ++i) {
+    if (after >= 0 && i == before) {
+      if (!info(items[i])) enter_made(items[i]);
+    } else {
+      adopt(self, items[i], Source::Kind::kItem, source, nullptr, i, "unpacking");
+    }
+  }
+  return status;
+}
+
+int Recorder::other(Activation& self, const char* what) {
+  if (!active_) return Semantics::other(self, what);
+  if (marked(self)) return kStopStatus;
+  std::string name(what);
+  // Generators that the segment made are inlined: their frames come through the hook. A yield of the root suspends it.
+  if (name == "YIELD_VALUE" || name == "RETURN_GENERATOR" || name == "SEND" || name == "GET_YIELD_FROM_ITER" || name == "RESUME") return &self == &root_ ? stop_status(self, Stop::kAsync, name) : 0;
+  // Dicts and sets whose keys hash by Python code: that code comes through the hook.
+  static const std::unordered_set<std::string_view> harmless = {"RAISE_VARARGS", "RERAISE", "BEFORE_WITH", "BUILD_SET", "BUILD_MAP",
+                                                                "BUILD_CONST_KEY_MAP", "SET_ADD", "MAP_ADD", "STOPITERATION_ERROR"};
+  if (harmless.count(name)) return 0;
+  if (name == "LOAD_BUILD_CLASS") return stop_status(self, Stop::kClassBody, "");
+  return stop_status(self, Stop::kInstruction, name);
+}
+
+void Recorder::made(Activation&, PyObject* object) {
+  if (!active_ || is_value(object)) return;
+  if (PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 0) return;  // a shared singleton
+  enter_made(object);
+}
+
+void Recorder::caught(Activation&, PyObject* exception) {
+  if (active_ && !info(exception)) enter_made(exception);
+}
+
+}  // namespace magneto::capture

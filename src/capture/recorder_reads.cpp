@@ -1,0 +1,468 @@
+// Reads: what a recording learns of objects from outside, and the guards that make it true again at every call.
+#include "base/check.h"
+#include "capture/hook.h"
+#include "capture/recorder.h"
+#include "capture/tensor_meta.h"
+
+namespace magneto::capture {
+
+// ---------------------------------------------------------------------------------------------------- numbers
+
+// An int that no one else has: small ints are shared, and identity is what carries the expression.
+static PyObject* fresh_int(long long value) {
+  unsigned long long magnitude = value < 0 ? 0ull - static_cast<unsigned long long>(value) : static_cast<unsigned long long>(value);
+  if (magnitude >= (1ull << 30)) return PyLong_FromLongLong(value);
+  PyLongObject* object = _PyLong_New(1);
+  if (!object) return nullptr;
+#if PY_VERSION_HEX >= 0x030C0000
+  object->long_value.ob_digit[0] = static_cast<digit>(magnitude);
+  object->long_value.lv_tag = magnitude == 0 ? 1 : (uintptr_t{1} << 3) | (value < 0 ? 2 : 0);
+#else
+  object->ob_digit[0] = static_cast<digit>(magnitude);
+  Py_SET_SIZE(object, magnitude == 0 ? 0 : value < 0 ? -1 : 1);
+#endif
+  return reinterpret_cast<PyObject*>(object);
+}
+
+PyObject* Recorder::new_number(PyObject* value, types::Expr expr) {
+  int overflow = 0;
+  long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+  if (overflow) return Py_NewRef(value);
+  PyObject* object = fresh_int(number);
+  if (!object) return nullptr;
+  Info entry;
+  entry.cls = Info::Class::kNumber;
+  entry.number = std::move(expr);
+  enter(object, entry);
+  return object;
+}
+
+std::optional<types::Expr> Recorder::number(PyObject* object) {
+  if (!PyLong_CheckExact(object)) return std::nullopt;
+  Info* known = info(object);
+  if (!known || known->cls != Info::Class::kNumber) return std::nullopt;
+  return known->number;
+}
+
+void Recorder::specialise(PyObject* object, int depth) {
+  if (PyLong_CheckExact(object)) {
+    if (auto expr = number(object); expr && !expr->is_constant()) {
+      types::Condition condition{*expr, types::Relation::kEq, types::Expr(PyLong_AsLongLong(object))};
+      for (auto& known : guards().conditions)
+        if (known == condition) return;
+      guards().conditions.push_back(condition);
+    }
+  } else if (PyFloat_CheckExact(object)) {
+    Info* known = info(object);
+    if (known && known->cls == Info::Class::kLazy) {
+      guards().steps.push_back({FloatingStep::Kind::kValue, known->source, {}, Ref::share(object), {}, {}, 0, {}});
+    }
+  } else if (depth < 4 && (PyTuple_Check(object) || PyList_CheckExact(object))) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) specialise(PySequence_Fast_GET_ITEM(object, i), depth + 1);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------- objects
+
+void Recorder::resolve(PyObject* object) {
+  Info* known = info(object);
+  if (!known || known->resolved || !guards().sources.floating(known->source)) return;
+  known->resolved = true;
+  guards().steps.push_back({FloatingStep::Kind::kResolve, known->source, {}, {}, {}, {}, 0, {}});
+}
+
+void Recorder::pin(PyObject* object) {
+  Info* known = info(object);
+  if (!known || !guards().sources.floating(known->source)) return;
+  resolve(object);
+  guards().steps.push_back({FloatingStep::Kind::kPinned, known->source, {}, Ref::share(object), {}, {}, 0, {}});
+  Source floating = guards().sources[known->source];
+  known->source = guards().sources.pinned(floating.parent, floating.key.get());
+}
+
+static bool is_global_constant(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return PyType_Check(object) || PyModule_Check(object) || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
+         type == &PyGetSetDescr_Type || type == &PyMemberDescr_Type || type == &PyClassMethodDescr_Type ||
+         (PyCFunction_Check(object) && (!PyCFunction_GET_SELF(object) || PyModule_Check(PyCFunction_GET_SELF(object)) || PyType_Check(PyCFunction_GET_SELF(object))));
+}
+
+void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyObject* parent, PyObject* key, Py_ssize_t index,
+                     const char* where) {
+  if (!active_ || !object || is_value(object)) return;
+  Info* known = info(object);
+  SourceId from = parent ? source_of(parent) : SourceId();
+  bool from_floating = guards().sources.floating(from);
+  if (known) {
+    if (known->cls != Info::Class::kOutside || !guards().sources.floating(known->source)) return;
+    // A floating object was reached again. On another path: both must lead to one object at every call.
+    Source old = guards().sources[known->source];
+    if (from_floating && (kind == Source::Kind::kAttr || kind == Source::Kind::kItem || kind == Source::Kind::kCell)) {
+      if (old.kind == kind && old.parent == from && (key ? old.key.get() == key : old.index == index)) return;
+      SourceId second = guards().sources.part(kind, from, key, index);
+      resolve(object);
+      guards().steps.push_back({FloatingStep::Kind::kResolve, second, {}, {}, {}, {}, 0, {}});
+      guards().steps.push_back({FloatingStep::Kind::kIs, second, known->source, {}, {}, {}, 0, {}});
+    } else if (parent && !from_floating && !is_made(parent) && kind != Source::Kind::kSelf) {
+      pin(object);
+    }
+    return;
+  }
+  if (is_tensor(object)) {
+    if (trace_->made_here(tensor_of(object))) return;
+    if (Py_REFCNT(object) == 1) return spoil(self, Stop::kUnknownTensor, where);
+    if (parent && is_made(parent)) return spoil(self, Stop::kUnknownTensor, where);
+    enter_outside(object, guards().sources.part(kind, from, key, index));
+    return;
+  }
+  if (Py_REFCNT(object) == 1) return enter_made(object);
+  if (parent && is_made(parent)) {
+    if (Py_REFCNT(object) == 2) return enter_made(object);  // its holder and we: nobody else knows it
+    if (PyTuple_CheckExact(object) || is_global_constant(object)) {
+      if (PyTuple_CheckExact(object)) enter_made(object);
+      else enter_outside(object, guards().sources.pinned({}, key));
+      return;
+    }
+    return spoil(self, Stop::kUnknownObject, where);
+  }
+  enter_outside(object, guards().sources.part(kind, from, key, index));
+}
+
+void Recorder::adopt_result(Activation& self, PyObject* object, const std::string& where) {
+  if (!active_ || !object || is_value(object) || info(object)) return;
+  if (is_tensor(object)) {
+    if (!trace_->made_here(tensor_of(object))) spoil(self, Stop::kUnknownTensor, where);
+    return;
+  }
+  if (Py_REFCNT(object) == 1 || PyTuple_CheckExact(object)) return enter_made(object);
+  if (is_global_constant(object) || strncmp(Py_TYPE(object)->tp_name, "torch.", 6) == 0) return enter_outside(object, guards().sources.pinned({}, nullptr));
+  if (PyGen_CheckExact(object)) return enter_made(object);
+  spoil(self, Stop::kUnknownObject, where);
+}
+
+void Recorder::note_type(PyTypeObject* type) {
+  if (is_immutable_type(type) || !typed_.insert(reinterpret_cast<PyObject*>(type)).second) return;
+  unsigned version = type_version(type);
+  if (version == 0) return spoil(*Activation::innermost(), Stop::kUnknownObject, "a class without a version");
+  guards().types.push_back({Ref::share(reinterpret_cast<PyObject*>(type)), version});
+}
+
+void Recorder::note_class(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  note_type(type);
+  Info* known = info(object);
+  if (!known || known->cls != Info::Class::kOutside || known->typed) return;
+  if (is_tensor(object)) {
+    touch_tensor(object);
+    return;
+  }
+  known->typed = true;
+  if (guards().sources.floating(known->source)) {
+    resolve(object);
+    guards().steps.push_back({FloatingStep::Kind::kType, known->source, {}, Ref::share(reinterpret_cast<PyObject*>(type)), {}, {}, 0, {}});
+  } else if (!is_immutable_type(type) && !PyType_Check(object) && !PyFunction_Check(object)) {
+    guards().classes.push_back({Ref::share(object), type, known->source});
+  }
+}
+
+bool Recorder::touch_tensor(PyObject* object) {
+  const at::Tensor& tensor = tensor_of(object);
+  Info* known = info(object);
+  if (!known || known->cls != Info::Class::kOutside) return trace_->made_here(tensor);
+  if (!guarded_tensors_.insert(object).second) return true;
+  known->typed = true;
+  note_type(Py_TYPE(object));
+  TensorMeta meta = TensorMeta::of(object);
+  if (guards().sources.floating(known->source)) {
+    resolve(object);
+    guards().steps.push_back({FloatingStep::Kind::kTensor, known->source, {}, {}, {}, {}, 0, std::move(meta)});
+  } else {
+    guards().tensors.push_back({Ref::take(PyWeakref_NewRef(object, nullptr)), object, std::move(meta), known->source});
+  }
+  trace_->add_input(tensor, guards().sources.describe(known->source));
+  return true;
+}
+
+// ---------------------------------------------------------------------------------------------------- containers
+
+static std::string key_string(PyObject* key) {
+  if (PyUnicode_CheckExact(key)) {
+    const char* text = PyUnicode_AsUTF8(key);
+    if (text) return std::string("s") + text;
+    PyErr_Clear();
+  }
+  if (PyLong_CheckExact(key)) {
+    int overflow;
+    return "i" + std::to_string(PyLong_AsLongLongAndOverflow(key, &overflow));
+  }
+  return "o" + std::to_string(reinterpret_cast<uintptr_t>(key));
+}
+
+bool Recorder::is_dirty(PyObject* dict, PyObject* key) { return dirty_keys_.count({dict, key_string(key)}) > 0; }
+
+void Recorder::make_dirty(PyObject* dict, PyObject* key) {
+  dirty_keys_.insert({dict, key_string(key)});
+  dirty_refs_.push_back(Ref::share(dict));
+  dirty_refs_.push_back(Ref::share(key));
+}
+
+// The content before the first change by the recording itself: later reads of the whole are guarded against it.
+void Recorder::snapshot(PyObject* container) {
+  if (originals_.count(container)) return;
+  PyObject* copy = nullptr;
+  if (PyODict_Check(container)) copy = PyObject_CallOneArg(reinterpret_cast<PyObject*>(&PyODict_Type), container);
+  else if (PyDict_Check(container)) copy = PyDict_Copy(container);
+  else if (PyList_Check(container)) copy = PyList_GetSlice(container, 0, PyList_GET_SIZE(container));
+  else if (PyAnySet_Check(container)) copy = PySet_New(container);
+  if (copy) originals_.emplace(container, copy);
+  else PyErr_Clear();
+}
+
+DictGuard& Recorder::dict_guard(PyObject* dict, PyObject* owner, SourceId source) {
+  auto [place, fresh] = dict_index_.emplace(dict, guards().dicts.size());
+  if (fresh) {
+    DictGuard guard;
+    guard.dict = Ref::share(dict);
+    guard.source = source;
+    guard.version = dict_version(dict);
+    guards().dicts.push_back(std::move(guard));
+  }
+  DictGuard& guard = guards().dicts[place->second];
+  if (owner && !guard.owner) guard.owner = Ref::share(owner);
+  return guard;
+}
+
+void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObject* owner, SourceId source) {
+  if (is_made(dict) || (owner && is_made(owner)) || is_dirty(dict, key)) return;
+  specialise(key);
+  PyObject* value = PyDict_GetItemWithError(dict, key);
+  if (!value && PyErr_Occurred()) PyErr_Clear();
+  if (guards().sources.floating(source)) {
+    if (!keyed_.insert({dict, key}).second) return;
+    // The source of an instance dict is the instance: its entries are attributes.
+    Source::Kind kind = owner ? Source::Kind::kAttr : Source::Kind::kItem;
+    if (!value || is_value(value)) {
+      SourceId part = guards().sources.part(kind, source, key);
+      resolve(owner ? owner : dict);
+      if (value && PyLong_CheckExact(value) && is_volatile(guards().sources.describe(part))) {
+        guards().steps.push_back({FloatingStep::Kind::kSymbol, part, {}, {}, {}, {}, guards().symbol_count, {}});
+        symbol_of_[{dict, key_string(key)}] = types::Expr::symbol(guards().symbol_count++);
+        return;
+      }
+      guards().steps.push_back({value ? FloatingStep::Kind::kValue : FloatingStep::Kind::kAbsent, part, {}, Ref::share(value), {}, {}, 0, {}});
+    } else {
+      resolve(owner ? owner : dict);
+      adopt(self, value, kind, owner ? owner : dict, key, -1, "an entry of an argument");
+      // presence is guarded when the entry is resolved
+      if (active_ && floating(value)) resolve(value);
+    }
+    return;
+  }
+  DictGuard& guard = dict_guard(dict, owner, source);
+  if (guard.whole || !keyed_.insert({dict, key}).second) return;
+  KeyCheck check{Ref::share(key), Ref::share(value), -1};
+  if (value && PyLong_CheckExact(value) && is_volatile(guards().sources.describe_key(guard.source, key))) {
+    check.symbol = static_cast<int32_t>(guards().symbol_count);
+    symbol_of_[{dict, key_string(key)}] = types::Expr::symbol(guards().symbol_count++);
+  }
+  guard.keys.push_back(std::move(check));
+}
+
+PyObject* Recorder::tagged(PyObject* holder, PyObject* key, PyObject* value) {
+  if (!value || !PyLong_CheckExact(value) || symbol_of_.empty()) return value;
+  auto found = symbol_of_.find({holder, key ? key_string(key) : std::string()});
+  if (found == symbol_of_.end() || number(value) || (key ? is_dirty(holder, key) : originals_.count(holder) > 0)) return value;
+  PyObject* object = new_number(value, found->second);
+  Py_DECREF(value);
+  return object;
+}
+
+bool Recorder::note_all(Activation& self, PyObject* container) {
+  Info* known = info(container);
+  if (!known || known->cls != Info::Class::kOutside) return true;
+  bool is_floating = guards().sources.floating(known->source);
+  if (!listed_.insert(container).second) return true;
+  note_class(container);
+  auto original = originals_.find(container);
+  PyObject* content = original == originals_.end() ? container : original->second;
+  SourceId source = known->source;
+  if (is_floating) resolve(container);
+  auto part = [&](PyObject* value, PyObject* key, Py_ssize_t index) {
+    if (!is_floating) {
+      if (!is_value(value) && !info(value)) enter_outside(value, guards().sources.part(Source::Kind::kItem, source, key, index));
+      else if (floating(value)) pin(value);
+      return;
+    }
+    if (is_value(value)) {
+      SourceId id = guards().sources.part(Source::Kind::kItem, source, key, index);
+      guards().steps.push_back({FloatingStep::Kind::kValue, id, {}, Ref::share(value), {}, {}, 0, {}});
+      return;
+    }
+    adopt(self, value, Source::Kind::kItem, container, key, index, "an element of an argument");
+    if (active_ && floating(value)) resolve(value);
+  };
+  if (PyDict_Check(container)) {
+    FloatingStep keys{FloatingStep::Kind::kKeys, source, {}, {}, {}, {}, 0, {}};
+    DictGuard* guard = is_floating ? nullptr : &dict_guard(container, nullptr, source);
+    std::vector<std::pair<PyObject*, PyObject*>> items;
+    Ref iterator = Ref::take(PyODict_Check(content) ? PyODict_Type.tp_iter(content) : PyDict_Type.tp_iter(content));
+    while (iterator) {
+      Ref key = Ref::take(PyIter_Next(iterator.get()));
+      if (!key) break;
+      items.emplace_back(key.get(), PyDict_GetItemWithError(content, key.get()));
+      if (guard) guard->items.push_back({key, Ref::share(items.back().second), -1});
+      else keys.keys.push_back(key);
+    }
+    if (guard) {
+      guard->whole = true;
+      if (PyODict_Check(container)) guard->order_state = 1;  // never equal to a state: compared once, then taken over
+    } else {
+      guards().steps.push_back(std::move(keys));
+    }
+    for (auto& [key, value] : items) part(value, key, -1);
+  } else if (PyList_Check(container)) {
+    if (is_floating) {
+      guards().steps.push_back({FloatingStep::Kind::kLength, source, {}, {}, {}, {}, PyList_GET_SIZE(content), {}});
+    } else {
+      SequenceGuard guard{Ref::share(container), source, {}};
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(content); ++i) guard.items.push_back(Ref::share(PyList_GET_ITEM(content, i)));
+      guards().lists.push_back(std::move(guard));
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(content); ++i) part(PyList_GET_ITEM(content, i), nullptr, i);
+  } else if (PyTuple_Check(container)) {
+    if (is_floating) guards().steps.push_back({FloatingStep::Kind::kLength, source, {}, {}, {}, {}, PyTuple_GET_SIZE(container), {}});
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(container); ++i) part(PyTuple_GET_ITEM(container, i), nullptr, i);
+  } else if (PyAnySet_Check(container)) {
+    SequenceGuard guard{Ref::share(container), source, {}};
+    if (is_floating) pin(container);
+    Ref iterator = Ref::take(PyObject_GetIter(content));
+    while (iterator) {
+      Ref item = Ref::take(PyIter_Next(iterator.get()));
+      if (!item) break;
+      if (!is_value(item.get()) && !info(item.get())) enter_outside(item.get(), guards().sources.pinned(source, nullptr));
+      guard.items.push_back(item);
+    }
+    if (!PyFrozenSet_Check(container)) guards().sets.push_back(std::move(guard));
+  }
+  return active_;
+}
+
+void Recorder::note_function(PyFunctionObject* function) {
+  PyObject* object = reinterpret_cast<PyObject*>(function);
+  if (is_made(object)) return;
+  if (!info(object)) enter_outside(object, guards().sources.pinned({}, function->func_qualname));
+  pin(object);
+  if (!functions_.insert(object).second) return;
+  guards().functions.push_back({Ref::share(object), Ref::share(function->func_code), Ref::share(function->func_defaults),
+                                Ref::share(function->func_kwdefaults)});
+  if (function->func_kwdefaults) {
+    if (!info(function->func_kwdefaults)) enter_outside(function->func_kwdefaults, guards().sources.pinned({}, function->func_qualname));
+    note_all(*Activation::innermost(), function->func_kwdefaults);
+  }
+}
+
+void Recorder::note_cell(PyObject* cell) {
+  Info* known = info(cell);
+  if (!known || known->cls != Info::Class::kOutside || originals_.count(cell)) return;
+  if (!keyed_.insert({cell, nullptr}).second) return;
+  PyObject* content = PyCell_GET(cell);
+  if (guards().sources.floating(known->source)) {
+    resolve(cell);
+    SourceId part = guards().sources.part(Source::Kind::kCell, known->source, nullptr);
+    if (!content || is_value(content))
+      guards().steps.push_back({content ? FloatingStep::Kind::kValue : FloatingStep::Kind::kAbsent, part, {}, Ref::share(content), {}, {}, 0, {}});
+    return;
+  }
+  CellGuard guard{Ref::share(cell), Ref::share(content), known->source};
+  if (content && PyLong_CheckExact(content) && is_volatile(guards().sources.describe(known->source))) {
+    guard.symbol = static_cast<int32_t>(guards().symbol_count);
+    symbol_of_[{cell, std::string()}] = types::Expr::symbol(guards().symbol_count++);
+  }
+  guards().cells.push_back(std::move(guard));
+}
+
+void Recorder::note_member(PyObject* object, PyObject* name, PyObject* result) {
+  Info* known = info(object);
+  if (!known || known->cls != Info::Class::kOutside || is_dirty(object, name)) return;
+  if (!reads_.insert({object, name}).second) return;
+  if (guards().sources.floating(known->source)) {
+    resolve(object);
+    guards().steps.push_back({FloatingStep::Kind::kReRead, known->source, {}, Ref::share(name), Ref::share(result), {}, 0, {}});
+  } else {
+    guards().reads.push_back({Ref::share(object), Ref::share(name), Ref::share(result), known->source});
+  }
+}
+
+void Recorder::note_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name) {
+  std::string key = name;
+  for (size_t i = 0; i < count; ++i) key += "," + key_string(args[i]);
+  if (!state_seen_.insert(key).second) return;
+  StateGuard guard{Ref::share(callable), {}, Ref::share(result), std::move(name)};
+  for (size_t i = 0; i < count; ++i) guard.args.push_back(Ref::share(args[i]));
+  guards().states.push_back(std::move(guard));
+}
+
+// ---------------------------------------------------------------------------------------------------- what C code may read
+
+bool Recorder::slot_known(Activation& self, PyObject* object) {
+  (void)self;
+  PyTypeObject* type = Py_TYPE(object);
+  while (is_python_class(type)) type = type->tp_base;
+  if (is_known_c_type(type) || is_tensor(object)) return true;
+  unreadable_stop_ = Stop::kOpaqueSlot;
+  unreadable_detail_ = type->tp_name;
+  return false;
+}
+
+bool Recorder::readable(Activation& self, PyObject* object, int depth) {
+  if (!object || depth > 5) return true;
+  if (PyLong_CheckExact(object) || PyFloat_CheckExact(object)) {
+    specialise(object);
+    return true;
+  }
+  if (is_value(object)) return true;
+  if (is_tensor(object)) {
+    if (!is_plain_tensor(object)) {
+      unreadable_stop_ = Stop::kTensorSubclass;
+      unreadable_detail_ = Py_TYPE(object)->tp_name;
+      return false;
+    }
+    if (touch_tensor(object)) return true;
+    unreadable_stop_ = Stop::kUnknownTensor;
+    unreadable_detail_ = "a container";
+    return false;
+  }
+  if (!slot_known(self, object)) return false;
+  PyTypeObject* type = Py_TYPE(object);
+  note_class(object);
+  bool outside = is_outside(object);
+  if (PyTuple_Check(object)) {
+    if (outside) note_all(self, object);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+      if (!readable(self, PyTuple_GET_ITEM(object, i), depth + 1)) return false;
+  } else if (PyList_Check(object)) {
+    if (outside) note_all(self, object);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
+      if (!readable(self, PyList_GET_ITEM(object, i), depth + 1)) return false;
+  } else if (PyDict_Check(object)) {
+    if (outside) note_all(self, object);
+    Py_ssize_t position = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(object, &position, &key, &value))
+      if (!readable(self, value, depth + 1)) return false;
+  } else if (PyAnySet_Check(object)) {
+    if (outside) note_all(self, object);
+  } else if (outside && (PyIter_Check(object) && !is_python_class(type))) {
+    unreadable_stop_ = Stop::kOutsideIterator;
+    unreadable_detail_ = type->tp_name;
+    return false;
+  } else if (outside && !is_python_class(type) && type != &PyFunction_Type && type != &PyMethod_Type && type != &PyType_Type && type != &PyModule_Type &&
+             (strcmp(type->tp_name, "collections.deque") == 0 || type == &PyDictKeys_Type || type == &PyDictValues_Type || type == &PyDictItems_Type)) {
+    unreadable_stop_ = Stop::kOpaqueSlot;
+    unreadable_detail_ = type->tp_name;
+    return false;
+  }
+  return active_ || true;
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,31 @@
+// capture/recorder_torch_internal.h: a call that runs torch operators. Its Python glue, if any, is torch's business: it
+// runs natively, and the trace records the operators.
+#pragma once
+#include "capture/hook.h"
+#include "capture/recorder.h"
+
+namespace magneto::capture {
+
+template <class Run>
+PyObject* Recorder::torch_leaf(Activation& self, const std::string& name, Run&& run) {
+  set_place(self);
+  uint64_t reads = trace_->data_reads();
+  PyObject* result;
+  {
+    Hooked nobody(nullptr);
+    result = run();
+  }
+  if (!result) return nullptr;
+  if (trace_->data_reads() != reads) {
+    spoil(self, Stop::kTensorData, name);
+    return result;
+  }
+  if (!trace_->take_unclaimed().empty()) {
+    spoil(self, Stop::kUnknownTensor, name);
+    return result;
+  }
+  adopt_torch(self, result, name);
+  return result;
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,76 @@
+// capture/segment.h: a piece of a frame's run that can be repeated without Python: guards, a graph, the effects on objects
+// from outside, and how it ends: the frame returns, or it goes on at an instruction with these slots.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "aten/program.h"
+#include "capture/guards.h"
+#include "capture/recipe.h"
+#include "capture/stop_reasons.h"
+
+namespace magneto::capture {
+
+/// A change of an object from outside, repeated on replay in order.
+struct Effect {
+  enum class Kind : unsigned char { kSetAttr, kSetItem, kSetCell, kCall };
+  Kind kind = Kind::kCall;
+  bool generic = true;            ///< kSetAttr: below the class's own __setattr__
+  Recipe target, key, value;      ///< value kNull: delete
+  Ref callable;                   ///< kCall
+  std::vector<Recipe> args;
+};
+
+struct Segment {
+  size_t positional = 0;                      ///< call shape, where the roots are arguments
+  Ref kwnames;
+  GuardProgram guards;
+  std::shared_ptr<aten::Program> program;     ///< nullptr: no operators
+  struct Input {
+    SourceId source;                          ///< floating
+    Ref weak;                                 ///< or pinned: a weak reference that the guards have checked
+  };
+  std::vector<Input> inputs;
+  std::vector<Effect> effects;
+  size_t memo_count = 0;
+
+  bool returns = true;
+  Recipe result;                              ///< returns
+  int next = 0;                               ///< else: the instruction the frame goes on with
+  std::vector<std::pair<int, Recipe>> locals; ///< only those that changed
+  std::vector<Recipe> stack;
+
+  size_t graph_number = 0;                    ///< in the report
+};
+
+/// What is known of one code object as it is reached on one path of calls: its segments by instruction, and the
+/// instructions that must not be recorded but stepped over, because a recording failed there.
+struct FrameCache {
+  explicit FrameCache(PyCodeObject* code) : code(Ref::share(reinterpret_cast<PyObject*>(code))) {}
+  struct Mark {
+    Stop stop;
+    std::string detail;
+  };
+  struct Entry {
+    std::vector<std::shared_ptr<Segment>> segments;  ///< newest hit first; shared: a call may run one while it is evicted
+    int recordings = 0;
+    int discarded = 0;
+    bool given_up = false;
+  };
+  Ref code;
+  std::unordered_map<int, Entry> entries;
+  std::unordered_map<int, Mark> marks;
+  std::map<std::pair<int, PyCodeObject*>, std::unique_ptr<FrameCache>> children;
+
+  FrameCache& child(int offset, PyCodeObject* code) {
+    auto& slot = children[{offset, code}];
+    if (!slot) slot = std::make_unique<FrameCache>(code);
+    return *slot;
+  }
+};
+
+}  // namespace magneto::capture

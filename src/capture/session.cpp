@@ -1,0 +1,486 @@
+#include "capture/session.h"
+
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "base/check.h"
+#include "capture/state_word.h"
+#include "graph/text.h"
+
+namespace magneto::capture {
+
+// ---------------------------------------------------------------------------------------------------- replay
+
+static bool repeat(const Effect& effect, BuildContext& built) {
+  switch (effect.kind) {
+    case Effect::Kind::kCall: {
+      std::vector<Ref> args;
+      std::vector<PyObject*> pointers{nullptr};
+      for (const Recipe& arg : effect.args) {
+        args.push_back(Ref::take(build(arg, built)));
+        if (!args.back()) return false;
+        pointers.push_back(args.back().get());
+      }
+      Ref result = Ref::take(PyObject_Vectorcall(effect.callable.get(), pointers.data() + 1, args.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+      built.effect_results.push_back(result);
+      return static_cast<bool>(result);
+    }
+    default: break;
+  }
+  Ref target = Ref::take(build(effect.target, built));
+  Ref key = Ref::take(build(effect.key, built));
+  Ref value = Ref::take(build(effect.value, built));
+  built.effect_results.emplace_back();
+  if (!target || (effect.value.kind != Recipe::Kind::kNull && !value)) return false;
+  switch (effect.kind) {
+    case Effect::Kind::kSetAttr:
+      return (effect.generic ? PyObject_GenericSetAttr(target.get(), key.get(), value.get())
+                             : PyObject_SetAttr(target.get(), key.get(), value.get())) == 0;
+    case Effect::Kind::kSetItem:
+      if (PyODict_Check(target.get())) return (value ? PyODict_SetItem(target.get(), key.get(), value.get()) : PyODict_DelItem(target.get(), key.get())) == 0;
+      if (PyDict_Check(target.get())) return (value ? PyDict_SetItem(target.get(), key.get(), value.get()) : PyDict_DelItem(target.get(), key.get())) == 0;
+      return (value ? PyObject_SetItem(target.get(), key.get(), value.get()) : PyObject_DelItem(target.get(), key.get())) == 0;
+    case Effect::Kind::kSetCell: return PyCell_Set(target.get(), value.get()) == 0;
+    case Effect::Kind::kCall: break;
+  }
+  return false;
+}
+
+Outcome run_segment(Segment& segment, GuardContext& context, BuildContext& built) {
+  built.guards = &context;
+  built.memo.assign(segment.memo_count, nullptr);
+  if (segment.program) {
+    std::vector<at::Tensor> inputs, outputs;
+    inputs.reserve(segment.inputs.size());
+    for (const Segment::Input& input : segment.inputs) {
+      PyObject* tensor = input.weak ? PyWeakref_GET_OBJECT(input.weak.get()) : context.current[input.source.index()];
+      inputs.push_back(tensor_of(tensor));
+    }
+    aten::Program::Failure failure;
+    try {
+      torch::PyWarningHandler warnings;
+      {
+        PyThreadState* thread = PyEval_SaveThread();
+        failure = segment.program->run(std::move(inputs), outputs);
+        PyEval_RestoreThread(thread);
+      }
+      if (failure.error) warnings.set_in_exception();
+    } catch (const python_error&) {
+      return Outcome::kRaised;  // a warning that was turned into an error
+    }
+    if (failure.error) {
+      // Nothing has happened yet: eager raises it at its own line. Otherwise the error is raised as it is.
+      if (!failure.changed) return Outcome::kEager;
+      torch::translate_exception_to_python(failure.error);
+      return Outcome::kRaised;
+    }
+    built.outputs.reserve(outputs.size());
+    for (at::Tensor& output : outputs) built.outputs.push_back(Ref::take(THPVariable_Wrap(std::move(output))));
+  }
+  for (const Effect& effect : segment.effects)
+    if (!repeat(effect, built)) return Outcome::kRaised;
+  return Outcome::kDone;
+}
+
+static bool same_names(PyObject* a, PyObject* b) {
+  Py_ssize_t na = a ? PyTuple_GET_SIZE(a) : 0, nb = b ? PyTuple_GET_SIZE(b) : 0;
+  if (na != nb) return false;
+  for (Py_ssize_t i = 0; i < na; ++i)
+    if (PyTuple_GET_ITEM(a, i) != PyTuple_GET_ITEM(b, i) && !same_value(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+  return true;
+}
+
+std::shared_ptr<Segment> find_segment(FrameCache::Entry& entry, GuardContext& context, size_t positional, PyObject* kwnames) {
+  for (size_t i = 0; i < entry.segments.size(); ++i) {
+    std::shared_ptr<Segment> segment = entry.segments[i];
+    if (segment->positional != positional || !same_names(segment->kwnames.get(), kwnames)) continue;
+    if (!segment->guards.check(context)) continue;
+    if (i > 0 && i < entry.segments.size() && entry.segments[i] == segment) {
+      entry.segments.erase(entry.segments.begin() + static_cast<ptrdiff_t>(i));
+      entry.segments.insert(entry.segments.begin(), segment);
+    }
+    return segment;
+  }
+  return nullptr;
+}
+
+// ---------------------------------------------------------------------------------------------------- a call
+
+Session::Session(CaptureState& state, PyObject* function, PyObject* self, PyObject* const* args, size_t positional, PyObject* kwnames)
+    : state_(state), function_(function), self_(self), args_(args), positional_(positional), kwnames_(kwnames) {}
+
+Session::~Session() = default;
+
+PyObject* Session::run() {
+  size_t count = positional_ + (kwnames_ ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames_)) : 0);
+  call_args_.assign({nullptr});
+  if (self_) call_args_.push_back(self_);
+  call_args_.insert(call_args_.end(), args_, args_ + count);
+  PyObject* result;
+  {
+    Hooked hooked(this);
+    result = PyObject_Vectorcall(function_, call_args_.data() + 1, (positional_ + (self_ ? 1 : 0)) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames_);
+  }
+  if (failed_type_) {  // an operator failed after its line: while the result was computed
+    Py_XDECREF(result);
+    PyErr_Restore(failed_type_.release(), failed_value_.release(), failed_traceback_.release());
+    return nullptr;
+  }
+  return result;
+}
+
+static PyCodeObject* code_of(Frame* frame) { return frame_code(frame); }
+
+bool Session::wants(PyThreadState*, Frame* frame) {
+  if (recording()) return true;
+  if (expecting_) return reinterpret_cast<PyObject*>(code_of(frame)) == reinterpret_cast<PyFunctionObject*>(function_)->func_code;
+  if (top_ && top_->stepping >= 0) return top_->cache->children.count({top_->stepping, code_of(frame)}) > 0;
+  return false;
+}
+
+static PyObject* handled_exception(PyThreadState* thread) {
+  PyObject* value = thread->exc_info->exc_value;
+  return value == Py_None ? nullptr : value;
+}
+
+bool Session::entered(Activation& activation) {
+  if (recording()) {
+    Recorder& recorder = *top_->recorder;
+    activation.set_semantics(recorder);
+    bool generator = activation.code()->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR);
+    if (!generator || activation.next() == 0) recorder.enter_frame(activation);
+    return false;
+  }
+  auto* root = new Root;
+  root->activation = &activation;
+  root->outer = top_;
+  root->handled = handled_exception(activation.thread());
+  if (expecting_) {
+    expecting_ = false;
+    root->top = true;
+    root->cache = &state_.root;
+  } else {
+    root->cache = &top_->cache->child(top_->stepping, activation.code());
+  }
+  activation.note = root;
+  top_ = root;
+  return true;
+}
+
+bool Session::collect_roots(Root& root, std::vector<PyObject*>& roots) const {
+  Activation& activation = *root.activation;
+  if (root.top && activation.next() == 0) {
+    size_t count = positional_ + (kwnames_ ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames_)) : 0);
+    roots.assign(args_, args_ + count);
+    return true;
+  }
+  for (int i = 0; i < activation.local_count(); ++i) roots.push_back(activation.local(i));
+  for (int i = 0; i < activation.stack_depth(); ++i) roots.push_back(activation.stack(i));
+  return false;
+}
+
+Director::Go Session::step_over(Root& root) {
+  root.stepping = root.activation->next();
+  auto first = root.cache->children.lower_bound({root.stepping, nullptr});
+  bool descends = first != root.cache->children.end() && first->first.first == root.stepping;
+  if (!descends && !root.quiet) root.quiet.emplace(nullptr);
+  return Go::kStepOver;
+}
+
+Director::Go Session::at_boundary(Activation& activation) {
+  Root* root = static_cast<Root*>(activation.note);
+  if (!root) return Go::kRun;  // a frame inside a recording that was given up: it runs on plainly
+  root->quiet.reset();
+  root->stepping = -1;
+  if (root->recorder) end_recording(*root);
+  activation.set_semantics(plain_semantics());
+  if (root->gave_up) return Go::kRun;
+  if (handled_exception(activation.thread()) != root->handled) return step_over(*root);  // inside an except block
+  if (const char* mode = foreign_mode()) {
+    note_fallback(activation, std::string(mode) + " is active", "leave the mode before calling the compiled function");
+    return Go::kHandOver;
+  }
+  if (root->cache->marks.count(activation.next())) return step_over(*root);
+  FrameCache::Entry& entry = root->cache->entries[activation.next()];
+  if (entry.given_up) return Go::kHandOver;
+
+  std::vector<PyObject*> roots;
+  bool arguments = collect_roots(*root, roots);
+  GuardContext context;
+  context.roots = roots.data();
+  context.root_count = roots.size();
+  if (auto segment = find_segment(entry, context, arguments ? positional_ : 0, arguments ? kwnames_ : nullptr)) {
+    return apply(*root, *segment, context);
+  }
+  if (!entry.segments.empty()) {
+    std::string why, changed;
+    for (auto& segment : entry.segments) {
+      if (arguments && (segment->positional != positional_ || !same_names(segment->kwnames.get(), kwnames_))) {
+        why = "the call has other arguments";
+        continue;
+      }
+      if (segment->guards.check(context, &why, &changed)) break;
+      break;  // the newest says most
+    }
+    if (!changed.empty()) state_.volatile_ints.insert(changed);
+    base::process_report().add(base::RecompileNote{state_.id, line_of(activation), why});
+    if (static_cast<int>(entry.segments.size()) >= state_.limit) {
+      entry.given_up = true;
+      std::string reason = "compiled " + std::to_string(state_.limit) + " times for other inputs; the last reason: " + why;
+      note_fallback(activation, reason, "pass the changing value as a tensor, or raise the limit");
+      PyErr_Clear();
+      Ref logging = Ref::take(PyImport_ImportModule("logging"));
+      Ref logger = logging ? Ref::take(PyObject_CallMethod(logging.get(), "getLogger", "s", "magneto")) : Ref();
+      base::Line line = line_of(activation);
+      if (logger)
+        Ref::take(PyObject_CallMethod(logger.get(), "warning", "ssssi", "%s runs in eager from now on: it was %s (%s:%d)", state_.name.c_str(),
+                                      reason.c_str(), line.file.c_str(), line.line));
+      PyErr_Clear();
+      return Go::kHandOver;
+    }
+  }
+  return begin_recording(*root, entry);
+}
+
+Director::Go Session::apply(Root& root, Segment& segment, GuardContext& context) {
+  Activation& activation = *root.activation;
+  BuildContext built;
+  Outcome outcome;
+  {
+    Hooked nobody(nullptr);
+    outcome = run_segment(segment, context, built);
+  }
+  if (outcome == Outcome::kRaised) return Go::kRaise;
+  if (outcome == Outcome::kEager) return Go::kHandOver;
+  if (segment.returns) {
+    PyObject* result = build(segment.result, built);
+    if (!result) return Go::kRaise;
+    activation.set_result(result);
+    root.gave_up = true;
+    return Go::kReturn;
+  }
+  std::vector<PyObject*> locals, stack;
+  for (auto& [slot, recipe] : segment.locals) {
+    PyObject* object = build(recipe, built);
+    if (!object && PyErr_Occurred()) return Go::kRaise;
+    locals.push_back(object);
+  }
+  for (const Recipe& recipe : segment.stack) {
+    PyObject* object = build(recipe, built);
+    if (!object && PyErr_Occurred()) return Go::kRaise;
+    stack.push_back(object);
+  }
+  for (size_t i = 0; i < locals.size(); ++i) activation.set_local(segment.locals[i].first, locals[i]);
+  activation.set_stack(stack);
+  activation.set_next(segment.next);
+  return step_over(root);
+}
+
+// ---------------------------------------------------------------------------------------------------- recording
+
+Director::Go Session::begin_recording(Root& root, FrameCache::Entry& entry) {
+  Activation& activation = *root.activation;
+  if (++entry.recordings > 4 * state_.limit || entry.discarded > 8) {
+    entry.given_up = true;
+    note_fallback(activation, "no recording of this function could be kept", "see the breaks of this function");
+    return Go::kHandOver;
+  }
+  root.recorder = std::make_unique<Recorder>(activation, state_.volatile_ints, root.top);
+  Recorder& recorder = *root.recorder;
+  recorder.marks = &root.cache->marks;
+  root.recorded_at = activation.next();
+  if (PyGC_IsEnabled()) {  // finalizers of other objects are not part of the program
+    PyGC_Disable();
+    gc_off_ = true;
+  }
+  static PyObject* self_name = PyUnicode_InternFromString("self");
+  if (root.top) {
+    recorder.add_pinned_root(function_, reinterpret_cast<PyFunctionObject*>(function_)->func_name);
+    if (self_) recorder.add_pinned_root(self_, self_name);
+  }
+  if (root.top && activation.next() == 0) {
+    size_t count = positional_ + (kwnames_ ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames_)) : 0);
+    std::vector<Ref> names;
+    PyCodeObject* code = activation.code();
+    for (size_t i = 0; i < count; ++i) {
+      size_t slot = i + (self_ ? 1 : 0);
+      if (i >= positional_) names.push_back(Ref::share(PyTuple_GET_ITEM(kwnames_, static_cast<Py_ssize_t>(i - positional_))));
+      else if (slot < static_cast<size_t>(code->co_argcount)) names.push_back(Ref::share(PyTuple_GET_ITEM(code->co_localsplusnames, static_cast<Py_ssize_t>(slot))));
+      else names.emplace_back();
+    }
+    recorder.add_argument_roots(args_, count, names);
+  } else {
+    recorder.add_slot_roots();
+  }
+  recorder.begin();
+  recorder.enter_frame(activation);
+  activation.set_semantics(recorder);
+  return Go::kRun;
+}
+
+void Session::save(Root& root, std::unique_ptr<Segment> segment) {
+  if (root.top && root.recorded_at == 0) {
+    segment->positional = positional_;
+    segment->kwnames = Ref::share(kwnames_);
+  }
+  base::GraphNote note;
+  note.callable = state_.id;
+  note.where = {PyUnicode_AsUTF8(root.activation->code()->co_filename), root.activation->code()->co_firstlineno, PyUnicode_AsUTF8(root.activation->code()->co_qualname)};
+  if (segment->program) {
+    note.text = graph::print(segment->program->graph());
+    note.nodes = segment->program->graph().nodes().size();
+    note.guards = segment->guards.describe();
+    segment->graph_number = base::process_report().add(std::move(note));
+  }
+  FrameCache::Entry& entry = root.cache->entries[root.recorded_at];
+  entry.segments.insert(entry.segments.begin(), std::shared_ptr<Segment>(std::move(segment)));
+}
+
+// The recording is over, kept or not: what it held is let go.
+void Session::end_recording(Root& root) {
+  if (root.recorder) {
+    Recorder::Trouble trouble = root.recorder->trouble();
+    bool spoiled = trouble.stop != Stop::kNone && !root.recorder->active();
+    root.recorder->abandon();
+    if (spoiled) mark_trouble(root, trouble);
+    root.recorder.reset();
+  }
+  if (gc_off_) {
+    gc_off_ = false;
+    PyGC_Enable();
+  }
+}
+
+void Session::mark_trouble(Root& root, const Recorder::Trouble& trouble) {
+  FrameCache::Entry& entry = root.cache->entries[root.recorded_at];
+  ++entry.discarded;
+  if (trouble.made_at >= 0) {
+    root.cache->marks[trouble.made_at] = {trouble.stop, trouble.detail};
+    return;
+  }
+  std::vector<Activation*> path;
+  bool inside = false;
+  for (Activation* a = trouble.where; a; a = a->outer()) {
+    path.push_back(a);
+    if (a == root.activation) {
+      inside = true;
+      break;
+    }
+  }
+  if (!inside) {
+    root.cache->marks[root.activation->next()] = {trouble.stop, trouble.detail};
+    return;
+  }
+  FrameCache* cache = root.cache;
+  for (size_t i = path.size(); i-- > 0;) {
+    int offset = path[i]->next();
+    bool innermost = i == 0;
+    cache->marks[offset] = {innermost ? trouble.stop : Stop::kInner, innermost ? trouble.detail : text_of(trouble.stop).what.data()};
+    if (!innermost) cache = &cache->child(offset, path[i - 1]->code());
+  }
+}
+
+Director::Go Session::stopped(Activation& activation) {
+  Root* root = static_cast<Root*>(activation.note);
+  Recorder* recorder = top_ && top_->recorder ? top_->recorder.get() : nullptr;
+  if (!recorder) return Go::kStepOver;
+  Recorder::Trouble trouble = recorder->trouble();
+  note_break(*(trouble.where ? trouble.where : &activation), trouble.stop, trouble.detail);
+  if (root && root == top_) {
+    std::unique_ptr<Segment> segment = recorder->finish_break();
+    if (recorder->failed_flush()) {
+      root->recorder.reset();
+      end_recording(*root);
+      return Go::kRaise;
+    }
+    if (segment) {
+      save(*root, std::move(segment));
+    } else {
+      Recorder::Trouble failure = recorder->trouble();
+      note_break(activation, failure.stop, failure.detail);
+      mark_trouble(*root, failure);
+    }
+    root->recorder.reset();
+    end_recording(*root);
+    activation.set_semantics(plain_semantics());
+    return step_over(*root);
+  }
+  // Inside an inlined function: this recording cannot be kept.
+  Root& owner = *top_;
+  recorder->abandon();
+  mark_trouble(owner, trouble);
+  if (recorder->failed_flush()) return Go::kRaise;
+  owner.activation->request_boundary();
+  activation.set_semantics(plain_semantics());
+  activation.request_boundary();
+  return Go::kStepOver;
+}
+
+void Session::left(Activation& activation, Exit exit, PyObject* result) {
+  Root* root = static_cast<Root*>(activation.note);
+  if (!root) {
+    if (recording() && exit == Exit::kHandedOver) {
+      Recorder::Trouble trouble{Stop::kHandOver, "an instruction that only CPython executes", -1, &activation};
+      note_break(activation, trouble.stop, trouble.detail);
+      top_->recorder->abandon();
+      mark_trouble(*top_, trouble);
+      top_->activation->request_boundary();
+    }
+    return;
+  }
+  root->quiet.reset();
+  if (root->recorder && root->recorder->active()) {
+    Recorder& recorder = *root->recorder;
+    if (exit == Exit::kReturned) {
+      std::unique_ptr<Segment> segment = recorder.finish_return(result);
+      if (recorder.failed_flush()) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        failed_type_ = Ref::take(type);
+        failed_value_ = Ref::take(value);
+        failed_traceback_ = Ref::take(traceback);
+      } else if (segment) {
+        save(*root, std::move(segment));
+      } else {
+        Recorder::Trouble failure = recorder.trouble();
+        note_break(activation, failure.stop, failure.detail);
+        mark_trouble(*root, failure);
+      }
+    } else {
+      PyObject *type, *value, *traceback;
+      PyErr_Fetch(&type, &value, &traceback);
+      Recorder::Trouble trouble;
+      trouble.stop = exit == Exit::kRaised ? Stop::kRaised : Stop::kHandOver;
+      trouble.detail = type && PyType_Check(type) ? reinterpret_cast<PyTypeObject*>(type)->tp_name : "";
+      trouble.where = &activation;
+      recorder.abandon();
+      note_break(activation, trouble.stop, trouble.detail);
+      mark_trouble(*root, trouble);
+      PyErr_Restore(type, value, traceback);
+    }
+    root->recorder.reset();
+  }
+  end_recording(*root);
+  top_ = root->outer;
+  activation.note = nullptr;
+  delete root;
+}
+
+// ---------------------------------------------------------------------------------------------------- report
+
+base::Line line_of(Activation& activation) {
+  return {PyUnicode_AsUTF8(activation.code()->co_filename), activation.current_line(), PyUnicode_AsUTF8(activation.code()->co_qualname)};
+}
+
+void Session::note_break(Activation& where, Stop stop, const std::string& detail) {
+  if (stop == Stop::kNone || stop == Stop::kInner) return;
+  std::string what(text_of(stop).what);
+  if (size_t at = what.find("%s"); at != std::string::npos) what.replace(at, 2, detail);
+  base::process_report().add(base::BreakNote{state_.id, line_of(where), what, std::string(text_of(stop).cure), 1});
+}
+
+void Session::note_fallback(Activation& where, std::string reason, std::string cure) {
+  base::process_report().add(base::FallbackNote{state_.id, line_of(where), std::move(reason), std::move(cure)});
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,96 @@
+// capture/session.h: one call of a compiled callable that needs a frame: because something has to be recorded, or because
+// a segment ends in the middle. It directs the evaluator: at a boundary run a segment whose guards hold, else record
+// one; at a stop end the segment and step over the instruction.
+//
+// A break inside a function that was inlined cannot be replayed from the outer frame, whose call is half done. So the
+// recording is given up, the call is marked on every frame of the path, and from then on these frames are roots of their
+// own: the outer segment ends before the call, the inner frame has segments of its own.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "base/report.h"
+#include "capture/activation.h"
+#include "capture/hook.h"
+#include "capture/recorder.h"
+#include "capture/segment.h"
+
+namespace magneto::capture {
+
+/// What a compiled callable keeps between calls.
+struct CaptureState {
+  explicit CaptureState(PyCodeObject* code) : root(code) {}
+  uint64_t id = 0;
+  FrameCache root;
+  std::unordered_set<std::string> volatile_ints;
+  int limit = 8;                    ///< segments at one instruction
+  bool fullgraph = false;
+  std::string name;
+};
+
+/// Runs a segment whose guards hold. Fills `built.outputs`, repeats effects.
+enum class Outcome { kDone, kRaised, kEager };
+Outcome run_segment(Segment& segment, GuardContext& context, BuildContext& built);
+
+/// The segment of `entry` whose guards hold for these roots, moved to the front; nullptr. `why` as GuardProgram::check.
+std::shared_ptr<Segment> find_segment(FrameCache::Entry& entry, GuardContext& context, size_t positional, PyObject* kwnames);
+
+class Session final : public Director {
+ public:
+  Session(CaptureState& state, PyObject* function, PyObject* self, PyObject* const* args, size_t positional, PyObject* kwnames);
+  ~Session() override;
+
+  /// Calls the function. New reference or nullptr with an error.
+  PyObject* run();
+
+  bool wants(PyThreadState* thread, Frame* frame) override;
+  bool entered(Activation& activation) override;
+  Go at_boundary(Activation& activation) override;
+  Go stopped(Activation& activation) override;
+  void left(Activation& activation, Exit exit, PyObject* result) override;
+
+ private:
+  struct Root {
+    Activation* activation = nullptr;
+    FrameCache* cache = nullptr;
+    Root* outer = nullptr;
+    std::unique_ptr<Recorder> recorder;
+    int recorded_at = -1;            ///< instruction at which the recording began
+    int stepping = -1;               ///< instruction that is stepped over now
+    PyObject* handled = nullptr;     ///< the exception handled when the frame began (borrowed)
+    std::optional<Hooked> quiet;     ///< nobody listens while an opaque instruction runs
+    bool top = false;
+    bool entry_missed = false;
+    bool gave_up = false;
+  };
+  bool recording() const { return top_ && top_->recorder && top_->recorder->active(); }
+  Go begin_recording(Root& root, FrameCache::Entry& entry);
+  Go step_over(Root& root);
+  bool collect_roots(Root& root, std::vector<PyObject*>& roots) const;
+  Go apply(Root& root, Segment& segment, GuardContext& context);
+  void end_recording(Root& root);
+  void save(Root& root, std::unique_ptr<Segment> segment);
+  void mark_trouble(Root& root, const Recorder::Trouble& trouble);
+  void note_break(Activation& where, Stop stop, const std::string& detail);
+  void note_fallback(Activation& where, std::string reason, std::string cure);
+
+  CaptureState& state_;
+  PyObject* function_;
+  PyObject* self_;
+  std::vector<PyObject*> call_args_;   ///< with self in front
+  PyObject* const* args_;
+  size_t positional_;
+  PyObject* kwnames_;
+  bool expecting_ = true;
+  Root* top_ = nullptr;
+  bool gc_off_ = false;
+  Ref failed_type_, failed_value_, failed_traceback_;
+};
+
+/// Where an activation stands, for the report.
+base::Line line_of(Activation& activation);
+
+}  // namespace magneto::capture

@@ -1,0 +1,86 @@
+#include "capture/state_word.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/SavedTensorHooks.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/jit/frontend/tracer.h>
+
+namespace magneto::capture {
+
+StateWord StateWord::now() {
+  StateWord word;
+  const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
+  at::Context& context = at::globalContext();
+  auto bit = [&](int position, bool on) { word.flags |= uint64_t{on} << position; };
+  bit(0, autograd.get_grad_mode());
+  bit(1, autograd.get_inference_mode());
+  bit(2, autograd.get_fw_grad_mode());
+  bit(3, autograd.get_multithreading_enabled());
+  bit(4, context.deterministicAlgorithms());
+  bit(5, context.deterministicAlgorithmsWarnOnly());
+  bit(6, at::autocast::is_autocast_cache_enabled());
+  bit(7, context.deterministicFillUninitializedMemory());
+  bit(8, context.userEnabledFlashSDP());
+  bit(9, context.userEnabledMemEfficientSDP());
+  bit(10, context.userEnabledMathSDP());
+  bit(11, context.userEnabledCuDNNSDP());
+  bit(12, context.userEnabledMkldnn());
+  bit(13, context.userEnabledCuDNN());
+  bit(14, context.userEnabledNNPACK());
+  bit(15, context.benchmarkCuDNN());
+  bit(16, at::impl::PythonTorchFunctionTLS::stack_len() > 0);
+  bit(17, at::impl::PythonTorchFunctionTLS::get_disabled_state() != at::impl::TorchFunctionDisabledState::ENABLED);
+  int position = 0;
+  for (auto device : {at::kCPU, at::kCUDA}) {
+    if (!at::autocast::is_autocast_enabled(device)) {
+      position += 8;
+      continue;
+    }
+    word.autocast |= (uint64_t{0x80} | static_cast<uint8_t>(at::autocast::get_autocast_dtype(device))) << position;
+    position += 8;
+  }
+  auto keys = c10::impl::tls_local_dispatch_key_set();
+  word.included = keys.included_.raw_repr();
+  word.excluded = keys.excluded_.raw_repr();
+  word.threads = at::get_num_threads();
+  word.default_dtype = static_cast<int16_t>(c10::get_default_dtype_as_scalartype());
+  return word;
+}
+
+std::string StateWord::difference(const StateWord& before, const StateWord& now) {
+  static constexpr const char* kNames[] = {"grad mode", "inference mode", "forward-mode AD", "multithreaded autograd",
+                                           "deterministic algorithms", "deterministic algorithms (warn only)",
+                                           "autocast cache", "fill of uninitialized memory", "flash attention",
+                                           "memory-efficient attention", "math attention", "cuDNN attention", "oneDNN",
+                                           "cuDNN", "NNPACK", "cuDNN benchmark", "a function mode", "__torch_function__"};
+  for (size_t i = 0; i < sizeof(kNames) / sizeof(*kNames); ++i)
+    if ((before.flags ^ now.flags) >> i & 1)
+      return std::string(kNames[i]) + (before.flags >> i & 1 ? " was on, is off" : " was off, is on");
+  if (before.autocast != now.autocast) return "autocast changed";
+  if (before.threads != now.threads)
+    return "number of threads was " + std::to_string(before.threads) + ", is " + std::to_string(now.threads);
+  if (before.default_dtype != now.default_dtype) return "default dtype changed";
+  return "thread-local dispatch state changed";
+}
+
+const char* foreign_mode() {
+  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) return "a torch.func transform";
+  if (c10::impl::TorchDispatchModeTLS::any_modes_set()) return "a TorchDispatchMode";
+  if (at::impl::PythonTorchFunctionTLS::stack_len() > 0) return "a TorchFunctionMode (for example a default device)";
+  if (torch::jit::tracer::isTracing()) return "torch.jit.trace";
+  if (torch::autograd::AnomalyMode::is_enabled()) return "anomaly detection";
+  if (at::SavedTensorDefaultHooks::is_enabled() && at::SavedTensorDefaultHooks::get_hooks().has_value())
+    return "a saved-tensor hook";
+  return nullptr;
+}
+
+}  // namespace magneto::capture

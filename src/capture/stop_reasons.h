@@ -1,0 +1,87 @@
+// capture/stop_reasons.h: every reason for which capture stops, one row each: what, and the cure. explain() and report()
+// print these words unchanged. `%s` stands for the name of the thing that was met.
+#pragma once
+#include <string_view>
+
+namespace magneto::capture {
+
+enum class Stop : unsigned char {
+  kNone,
+  kOpaqueCall,
+  kOpaqueType,
+  kOpaqueSlot,
+  kOpaqueAttribute,
+  kTensorData,
+  kTensorBranch,
+  kOutsideIterator,
+  kUnknownTensor,
+  kTensorSubclass,
+  kTensorAttribute,
+  kFinalizer,
+  kAsync,
+  kClassBody,
+  kRaised,
+  kHandlerExit,
+  kInner,
+  kNoRecipe,
+  kUnknownObject,
+  kEffect,
+  kAutogradFunction,
+  kGlobalState,
+  kHandOver,
+  kImport,
+  kInstruction,
+  kCount,
+};
+
+struct StopText {
+  Stop stop;
+  std::string_view what;
+  std::string_view cure;
+};
+
+inline constexpr StopText kStopTexts[] = {
+    {Stop::kNone, "nothing", ""},
+    {Stop::kOpaqueCall, "%s is a C function whose effects are not known",
+     "move the call out of the compiled function, or accept the break: it runs as in eager"},
+    {Stop::kOpaqueType, "an object of the C type %s is made here, and its constructor is not known",
+     "make the object outside of the compiled function and pass it in"},
+    {Stop::kOpaqueSlot, "an operator of the C type %s is used, and what it reads is not known",
+     "convert the object to a tensor or a Python number before the compiled function"},
+    {Stop::kOpaqueAttribute, "the attribute %s is computed by C code that is not known",
+     "read it before the compiled function and pass the value in"},
+    {Stop::kTensorData, "%s needs the values of a tensor",
+     "keep the value on the device (a 0-dim tensor), or read it outside of the compiled function"},
+    {Stop::kTensorBranch, "the branch depends on a tensor's value",
+     "use torch.where, or compute the condition before the compiled function"},
+    {Stop::kOutsideIterator, "an iterator from outside (%s) is advanced",
+     "pass a list or tuple instead of an iterator"},
+    {Stop::kUnknownTensor, "a tensor comes out of %s, which is no torch operator",
+     "make the tensor with a torch operator, or pass it in as an argument"},
+    {Stop::kTensorSubclass, "a tensor subclass (%s) takes part", "pass a plain torch.Tensor"},
+    {Stop::kTensorAttribute, "the attribute %s of a tensor is state outside of the graph",
+     "read or set it outside of the compiled function"},
+    {Stop::kFinalizer, "an object with a finalizer (%s) is made here",
+     "make the object outside of the compiled function"},
+    {Stop::kAsync, "%s suspends the function", "compile the part between two awaits or yields instead"},
+    {Stop::kClassBody, "a class is defined here", "define the class at module level"},
+    {Stop::kRaised, "an exception leaves the function: %s", "handle the exception inside, or accept that this path runs as in eager"},
+    {Stop::kHandlerExit, "the function stops inside an except block", "move the work behind the except block"},
+    {Stop::kInner, "a function called here contains a break: %s", "see the break inside"},
+    {Stop::kNoRecipe, "an object of type %s is alive here and cannot be rebuilt from its parts",
+     "let it end before this line, or make it outside of the compiled function"},
+    {Stop::kUnknownObject, "%s gave an object that was reached by no recorded read", "pass the object in as an argument"},
+    {Stop::kEffect, "%s changes an object from outside in a way that cannot be repeated",
+     "make the change outside of the compiled function"},
+    {Stop::kAutogradFunction, "a custom autograd.Function (%s) builds its own backward node",
+     "none needed: it runs as in eager"},
+    {Stop::kGlobalState, "%s is active, which only eager knows", "leave the mode before calling the compiled function"},
+    {Stop::kHandOver, "CPython has to finish this frame: %s", "none needed: it runs as in eager"},
+    {Stop::kImport, "a module is imported for the first time: %s", "import the module at the top of the file"},
+    {Stop::kInstruction, "the instruction %s is not recorded", "none needed: it runs as in eager"},
+};
+
+constexpr const StopText& text_of(Stop stop) { return kStopTexts[static_cast<unsigned char>(stop)]; }
+static_assert(sizeof(kStopTexts) / sizeof(kStopTexts[0]) == static_cast<size_t>(Stop::kCount));
+
+}  // namespace magneto::capture

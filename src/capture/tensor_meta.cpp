@@ -1,0 +1,117 @@
+#include "capture/tensor_meta.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <sstream>
+
+#include "base/check.h"
+
+namespace magneto::capture {
+
+namespace {
+
+// Looked up once, at import; torch keeps these types alive.
+struct TensorTypes {
+  PyTypeObject *base, *tensor, *parameter, *buffer, *size;
+};
+
+const TensorTypes& types() {
+  static const TensorTypes table = [] {
+    auto get = [](const char* module, const char* name) {
+      PyObject* m = PyImport_ImportModule(module);
+      PyObject* type = m ? PyObject_GetAttrString(m, name) : nullptr;
+      base::check(type != nullptr, "capture: ", module, ".", name, " is missing in this torch");
+      Py_DECREF(m);
+      return reinterpret_cast<PyTypeObject*>(type);
+    };
+    return TensorTypes{get("torch._C", "TensorBase"), get("torch", "Tensor"), get("torch.nn.parameter", "Parameter"),
+                       get("torch.nn.parameter", "Buffer"), get("torch", "Size")};
+  }();
+  return table;
+}
+
+}  // namespace
+
+PyTypeObject* tensor_base() { return types().base; }
+PyTypeObject* size_type() { return types().size; }
+bool is_tensor(PyObject* object) { return PyType_IsSubtype(Py_TYPE(object), types().base); }
+bool is_plain_tensor(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return type == types().tensor || type == types().parameter || type == types().buffer;
+}
+const at::Tensor& tensor_of(PyObject* object) { return THPVariable_Unpack(object); }
+
+TensorMeta TensorMeta::of(PyObject* object) {
+  const at::Tensor& tensor = tensor_of(object);
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  TensorMeta meta;
+  meta.type = Py_TYPE(object);
+  meta.keys = impl->key_set();
+  meta.dtype = impl->dtype();
+  meta.requires_grad = tensor.requires_grad();
+  meta.is_leaf = tensor.is_leaf();
+  meta.device_index = impl->device().index();
+  if (impl->layout() == c10::kStrided) {
+    meta.offset = impl->storage_offset();
+    auto sizes = impl->sizes(), strides = impl->strides();
+    meta.sizes_strides.assign(sizes.begin(), sizes.end());
+    meta.sizes_strides.insert(meta.sizes_strides.end(), strides.begin(), strides.end());
+  }
+  return meta;
+}
+
+bool TensorMeta::matches(PyObject* object) const {
+  if (Py_TYPE(object) != type) return false;
+  const at::Tensor& tensor = tensor_of(object);
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (impl->key_set() != keys || impl->dtype() != dtype || impl->device().index() != device_index) return false;
+  if (tensor.requires_grad() != requires_grad || tensor.is_leaf() != is_leaf) return false;
+  if (impl->layout() != c10::kStrided) return sizes_strides.empty();
+  size_t dims = sizes_strides.size() / 2;
+  auto sizes = impl->sizes(), strides = impl->strides();
+  if (sizes.size() != dims || impl->storage_offset() != offset) return false;
+  for (size_t i = 0; i < dims; ++i)
+    if (sizes[i] != sizes_strides[i] || strides[i] != sizes_strides[dims + i]) return false;
+  return true;
+}
+
+std::string TensorMeta::difference(PyObject* object) const {
+  std::ostringstream out;
+  if (Py_TYPE(object) != type) {
+    out << "type was " << type->tp_name << ", is " << Py_TYPE(object)->tp_name;
+    return out.str();
+  }
+  const at::Tensor& tensor = tensor_of(object);
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (impl->dtype() != dtype) {
+    out << "dtype was " << dtype.name() << ", is " << impl->dtype().name();
+  } else if (impl->key_set() != keys || impl->device().index() != device_index) {
+    out << "device or kind of tensor was " << c10::toString(keys) << ", is " << c10::toString(impl->key_set());
+  } else if (tensor.requires_grad() != requires_grad) {
+    out << "requires_grad was " << (requires_grad ? "True" : "False");
+  } else if (tensor.is_leaf() != is_leaf) {
+    out << "is_leaf was " << (is_leaf ? "True" : "False");
+  } else {
+    size_t dims = sizes_strides.size() / 2;
+    auto sizes = impl->sizes(), strides = impl->strides();
+    if (sizes.size() != dims) {
+      out << "number of dimensions was " << dims << ", is " << sizes.size();
+      return out.str();
+    }
+    for (size_t i = 0; i < dims; ++i)
+      if (sizes[i] != sizes_strides[i]) {
+        out << "size of dimension " << i << " was " << sizes_strides[i] << ", is " << sizes[i];
+        return out.str();
+      }
+    for (size_t i = 0; i < dims; ++i)
+      if (strides[i] != sizes_strides[dims + i]) {
+        out << "stride of dimension " << i << " was " << sizes_strides[dims + i] << ", is " << strides[i];
+        return out.str();
+      }
+    out << "storage offset was " << offset << ", is " << impl->storage_offset();
+  }
+  return out.str();
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,33 @@
+// capture/tensor_meta.h: the properties of a tensor that a recording relied on.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <Python.h>
+
+#include <string>
+#include <vector>
+
+namespace magneto::capture {
+
+bool is_tensor(PyObject* object);                        ///< torch.Tensor or a subclass
+bool is_plain_tensor(PyObject* object);                  ///< exactly Tensor, Parameter or Buffer: no __torch_function__ of its own
+const at::Tensor& tensor_of(PyObject* object);           ///< is_tensor(object)
+PyTypeObject* tensor_base();                             ///< torch._C.TensorBase
+PyTypeObject* size_type();                               ///< torch.Size
+
+struct TensorMeta {
+  PyTypeObject* type = nullptr;
+  c10::DispatchKeySet keys;
+  caffe2::TypeMeta dtype;
+  bool requires_grad = false;
+  bool is_leaf = false;
+  int64_t offset = 0;
+  int8_t device_index = -1;
+  std::vector<int64_t> sizes_strides;  ///< sizes, then strides
+
+  static TensorMeta of(PyObject* tensor);
+  bool matches(PyObject* object) const;
+  /// What differs, in words: "size of dimension 0 was 2, is 3".
+  std::string difference(PyObject* object) const;
+};
+
+}  // namespace magneto::capture

@@ -1,0 +1,47 @@
+#include "explain/text.h"
+
+#include <fstream>
+#include <sstream>
+
+namespace magneto::explain {
+
+std::string source_line(const base::Line& where) {
+  std::ifstream file(where.file);
+  std::string line;
+  for (int i = 0; i < where.line && std::getline(file, line); ++i) {
+    if (i + 1 != where.line) continue;
+    size_t first = line.find_first_not_of(" \t");
+    return first == std::string::npos ? "" : line.substr(first);
+  }
+  return "";
+}
+
+static std::string place(const base::Line& where) {
+  if (where.file.empty()) return "(everywhere)";
+  return where.file + ":" + std::to_string(where.line);
+}
+
+std::string describe(const base::Report::Content& content, bool with_graphs) {
+  std::ostringstream out;
+  out << content.graphs.size() << (content.graphs.size() == 1 ? " graph, " : " graphs, ") << content.breaks.size()
+      << (content.breaks.size() == 1 ? " break, " : " breaks, ") << content.recompiles.size() << " recompiles, "
+      << content.fallbacks.size() << " fallbacks to eager\n";
+  for (const auto& note : content.breaks) {
+    out << "\nbreak at " << place(note.where) << " in " << note.where.function << "\n";
+    if (std::string line = source_line(note.where); !line.empty()) out << "    " << line << "\n";
+    out << "  what: " << note.what << "\n  cure: " << note.cure << "\n";
+  }
+  for (const auto& note : content.recompiles)
+    out << "\nrecompile of " << note.where.function << " (" << place(note.where) << ")\n  why:  " << note.reason << "\n";
+  for (const auto& note : content.fallbacks)
+    out << "\nin eager: " << note.where.function << " (" << place(note.where) << ")\n  why:  " << note.reason << "\n  cure: " << note.cure << "\n";
+  if (with_graphs)
+    for (size_t i = 0; i < content.graphs.size(); ++i) {
+      const auto& note = content.graphs[i];
+      out << "\ngraph " << i << " of " << note.where.function << " (" << place(note.where) << "): " << note.nodes << " operators, "
+          << note.guards.size() << " guards\n" << note.text;
+    }
+  return out.str();
+}
+
+}  // namespace magneto::explain

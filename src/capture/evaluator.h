@@ -51,7 +51,9 @@ class Evaluator {
 
   // The instruction.
   int at() const { return instruction_->at; }
-  PyObject* keywords() { return instruction_->keywords >= 0 ? constant(instruction_->keywords) : nullptr; }  ///< borrowed
+  PyObject* keywords() {
+    return instruction_->keywords >= 0 ? constant(instruction_->keywords) : nullptr;
+  }  ///< borrowed
   void jump(int distance) { after_ += distance; }
   const char* opcode_name() const;
   int fact() const;  ///< of the opcode's row: what this CPython version makes different

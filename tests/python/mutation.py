@@ -64,6 +64,12 @@ def others(value):
     return []
 
 
+def other(value, index):
+    """One of them; a value that an earlier changed run replaced by something of no known kind stays."""
+    makers = others(value)
+    return makers[index % len(makers)]() if makers else value
+
+
 class Change:
     """One change at one place. `apply(worlds)` makes it and returns what undoes it."""
 
@@ -75,9 +81,11 @@ def stored(where, holders, key, index):
     """Another value under a key, in each of the dicts (or lists) given: one per world, or one that is shared."""
 
     def apply():
+        if any(key not in holder for holder in holders):  # an earlier changed run took it away for good
+            return lambda: None
         old = [holder[key] for holder in holders]
         for holder, value in zip(holders, old):
-            holder[key] = others(value)[index]()
+            holder[key] = other(value, index)
         return lambda: [holder.__setitem__(key, value) for holder, value in zip(holders, old)]
 
     return Change(f"{where}[{key!r}] := other {index}", apply)
@@ -87,8 +95,9 @@ def reordered(where, holders):
     def apply():
         old = [dict(holder) for holder in holders]
         for holder in holders:
-            first = next(iter(holder))
-            holder[first] = holder.pop(first)
+            first = next(iter(holder), None)
+            if first is not None:
+                holder[first] = holder.pop(first)
 
         def undo():
             for holder, items in zip(holders, old):
@@ -104,7 +113,7 @@ def edited(where, lists):
     def apply():
         old = [list(items) for items in lists]
         for items in lists:
-            items.append(items[-1])
+            items.extend(items[-1:])
         return lambda: [items.__setitem__(slice(None), was) for items, was in zip(lists, old)]
 
     return Change(f"{where} appended to", apply)
@@ -213,7 +222,7 @@ def of_classes(models):
                 continue
             for index in range(len(others(value))):
                 def apply(cls=cls, name=name, value=value, index=index):
-                    setattr(cls, name, others(value)[index]())
+                    setattr(cls, name, other(value, index))
                     return lambda: setattr(cls, name, value)
 
                 yield Change(f"class {cls.__qualname__}.{name} := other {index}", apply)
@@ -226,7 +235,7 @@ def of_functions(models):
             for index in range(len(others(value))):
                 def apply(function=function, position=position, value=value, index=index):
                     old = function.__defaults__
-                    function.__defaults__ = (*old[:position], others(value)[index](), *old[position + 1:])
+                    function.__defaults__ = (*old[:position], other(value, index), *old[position + 1:])
                     return lambda: setattr(function, "__defaults__", old)
 
                 yield Change(f"{name}.__defaults__[{position}] := other {index}", apply)
@@ -239,7 +248,7 @@ def of_functions(models):
             for index in range(len(others(cell.cell_contents))):
                 def apply(cell=cell, index=index):
                     old = cell.cell_contents
-                    cell.cell_contents = others(old)[index]()
+                    cell.cell_contents = other(old, index)
                     return lambda: setattr(cell, "cell_contents", old)
 
                 yield Change(f"{name}.<{free}> := other {index}", apply)

@@ -144,31 +144,49 @@ ArgKind kind_of(const c10::Argument& argument) {
   c10::TypePtr type = argument.real_type();
   if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
   switch (type->kind()) {
-    case TypeKind::TensorType: return ArgKind::kTensor;
+    case TypeKind::TensorType:
+      return ArgKind::kTensor;
     case TypeKind::IntType:
-    case TypeKind::SymIntType: return ArgKind::kInt;
-    case TypeKind::FloatType: return ArgKind::kFloat;
-    case TypeKind::BoolType: return ArgKind::kBool;
-    case TypeKind::NumberType: return ArgKind::kNumber;
-    case TypeKind::StringType: return ArgKind::kString;
-    case TypeKind::ScalarTypeType: return ArgKind::kDtype;
-    case TypeKind::DeviceObjType: return ArgKind::kDevice;
-    case TypeKind::LayoutType: return ArgKind::kLayout;
-    case TypeKind::MemoryFormatType: return ArgKind::kMemoryFormat;
-    case TypeKind::ListType: break;
-    default: return ArgKind::kOther;
+    case TypeKind::SymIntType:
+      return ArgKind::kInt;
+    case TypeKind::FloatType:
+      return ArgKind::kFloat;
+    case TypeKind::BoolType:
+      return ArgKind::kBool;
+    case TypeKind::NumberType:
+      return ArgKind::kNumber;
+    case TypeKind::StringType:
+      return ArgKind::kString;
+    case TypeKind::ScalarTypeType:
+      return ArgKind::kDtype;
+    case TypeKind::DeviceObjType:
+      return ArgKind::kDevice;
+    case TypeKind::LayoutType:
+      return ArgKind::kLayout;
+    case TypeKind::MemoryFormatType:
+      return ArgKind::kMemoryFormat;
+    case TypeKind::ListType:
+      break;
+    default:
+      return ArgKind::kOther;
   }
   c10::TypePtr element = type->expect<c10::ListType>()->getElementType();
   if (auto optional = element->cast<c10::OptionalType>())
     return optional->getElementType()->kind() == TypeKind::TensorType ? ArgKind::kOptionalTensors : ArgKind::kOther;
   switch (element->kind()) {
-    case TypeKind::TensorType: return ArgKind::kTensors;
+    case TypeKind::TensorType:
+      return ArgKind::kTensors;
     case TypeKind::IntType:
-    case TypeKind::SymIntType: return ArgKind::kInts;
-    case TypeKind::FloatType: return ArgKind::kFloats;
-    case TypeKind::BoolType: return ArgKind::kBools;
-    case TypeKind::NumberType: return ArgKind::kNumbers;
-    default: return ArgKind::kOther;
+    case TypeKind::SymIntType:
+      return ArgKind::kInts;
+    case TypeKind::FloatType:
+      return ArgKind::kFloats;
+    case TypeKind::BoolType:
+      return ArgKind::kBools;
+    case TypeKind::NumberType:
+      return ArgKind::kNumbers;
+    default:
+      return ArgKind::kOther;
   }
 }
 
@@ -187,16 +205,22 @@ std::optional<graph::Arg> to_arg(const c10::IValue& value, ArgKind kind) {
       return types::Layout::kStrided;
     case ArgKind::kMemoryFormat:
       switch (value.toMemoryFormat()) {
-        case c10::MemoryFormat::Contiguous: return types::MemoryFormat::kContiguous;
-        case c10::MemoryFormat::Preserve: return types::MemoryFormat::kPreserve;
-        case c10::MemoryFormat::ChannelsLast: return types::MemoryFormat::kChannelsLast;
-        case c10::MemoryFormat::ChannelsLast3d: return types::MemoryFormat::kChannelsLast3d;
-        default: return std::nullopt;
+        case c10::MemoryFormat::Contiguous:
+          return types::MemoryFormat::kContiguous;
+        case c10::MemoryFormat::Preserve:
+          return types::MemoryFormat::kPreserve;
+        case c10::MemoryFormat::ChannelsLast:
+          return types::MemoryFormat::kChannelsLast;
+        case c10::MemoryFormat::ChannelsLast3d:
+          return types::MemoryFormat::kChannelsLast3d;
+        default:
+          return std::nullopt;
       }
     case ArgKind::kInt:
     case ArgKind::kFloat:
     case ArgKind::kBool:
-    case ArgKind::kNumber: return number_arg(value);
+    case ArgKind::kNumber:
+      return number_arg(value);
     case ArgKind::kString:
       if (value.isString()) return value.toStringRef();
       return std::nullopt;
@@ -217,7 +241,8 @@ std::optional<graph::Arg> to_arg(const c10::IValue& value, ArgKind kind) {
     case ArgKind::kTensor:
     case ArgKind::kTensors:
     case ArgKind::kOptionalTensors:
-    case ArgKind::kOther: break;
+    case ArgKind::kOther:
+      break;
   }
   return std::nullopt;
 }
@@ -225,7 +250,8 @@ std::optional<graph::Arg> to_arg(const c10::IValue& value, ArgKind kind) {
 c10::IValue to_ivalue(const graph::Arg& arg, ArgKind kind) {
   if (std::holds_alternative<std::monostate>(arg)) return {};
   switch (kind) {
-    case ArgKind::kTensor: return wrapped_number(arg);
+    case ArgKind::kTensor:
+      return wrapped_number(arg);
     case ArgKind::kInt:
     case ArgKind::kFloat:
     case ArgKind::kBool:
@@ -259,23 +285,31 @@ c10::IValue to_ivalue(const graph::Arg& arg, ArgKind kind) {
         for (const types::Expr& e : std::get<std::vector<types::Expr>>(arg)) list.push_back(c10::Scalar(constant(e)));
       return list;
     }
-    case ArgKind::kString: return std::get<std::string>(arg);
-    case ArgKind::kDtype: return to_scalar_type(std::get<Dtype>(arg));
-    case ArgKind::kDevice: return to_torch(std::get<types::Device>(arg));
+    case ArgKind::kString:
+      return std::get<std::string>(arg);
+    case ArgKind::kDtype:
+      return to_scalar_type(std::get<Dtype>(arg));
+    case ArgKind::kDevice:
+      return to_torch(std::get<types::Device>(arg));
     case ArgKind::kLayout:
       base::check(std::get<types::Layout>(arg) == types::Layout::kStrided, "convert: only strided tensors can be made");
       return c10::kStrided;
     case ArgKind::kMemoryFormat:
       switch (std::get<types::MemoryFormat>(arg)) {
-        case types::MemoryFormat::kContiguous: return c10::MemoryFormat::Contiguous;
-        case types::MemoryFormat::kPreserve: return c10::MemoryFormat::Preserve;
-        case types::MemoryFormat::kChannelsLast: return c10::MemoryFormat::ChannelsLast;
-        case types::MemoryFormat::kChannelsLast3d: return c10::MemoryFormat::ChannelsLast3d;
+        case types::MemoryFormat::kContiguous:
+          return c10::MemoryFormat::Contiguous;
+        case types::MemoryFormat::kPreserve:
+          return c10::MemoryFormat::Preserve;
+        case types::MemoryFormat::kChannelsLast:
+          return c10::MemoryFormat::ChannelsLast;
+        case types::MemoryFormat::kChannelsLast3d:
+          return c10::MemoryFormat::ChannelsLast3d;
       }
       break;
     case ArgKind::kTensors:
     case ArgKind::kOptionalTensors:
-    case ArgKind::kOther: break;
+    case ArgKind::kOther:
+      break;
   }
   throw base::Fault("convert: an argument that its operator's schema does not take");
 }
@@ -292,11 +326,16 @@ bool is_wrapped_number(const at::Tensor& tensor) {
 graph::Arg number_of(const at::Tensor& wrapped) {
   const void* data = wrapped.const_data_ptr();
   switch (wrapped.scalar_type()) {
-    case ScalarType::Long: return types::Expr(*static_cast<const int64_t*>(data));
-    case ScalarType::Double: return *static_cast<const double*>(data);
-    case ScalarType::Bool: return *static_cast<const bool*>(data);
-    case ScalarType::ComplexDouble: return *static_cast<const std::complex<double>*>(data);
-    default: break;
+    case ScalarType::Long:
+      return types::Expr(*static_cast<const int64_t*>(data));
+    case ScalarType::Double:
+      return *static_cast<const double*>(data);
+    case ScalarType::Bool:
+      return *static_cast<const bool*>(data);
+    case ScalarType::ComplexDouble:
+      return *static_cast<const std::complex<double>*>(data);
+    default:
+      break;
   }
   throw base::Fault("convert: a wrapped number of a dtype that Python numbers do not have");
 }

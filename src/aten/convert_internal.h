@@ -11,9 +11,9 @@
 
 namespace magneto::aten {
 
-std::optional<types::Dtype> to_dtype(c10::ScalarType type);      ///< nothing: quantised, bits, ...
+std::optional<types::Dtype> to_dtype(c10::ScalarType type);  ///< nothing: quantised, bits, ...
 c10::ScalarType to_scalar_type(types::Dtype dtype);
-std::optional<types::Device> to_device(c10::Device device);      ///< nothing: neither CPU, CUDA nor meta
+std::optional<types::Device> to_device(c10::Device device);  ///< nothing: neither CPU, CUDA nor meta
 c10::Device to_torch(types::Device device);
 
 /// The type of a plain tensor (CPU or CUDA, strided, a dtype of ours).
@@ -25,8 +25,22 @@ void set_layout(c10::TensorImpl& impl, const types::TensorType& type);
 
 /// What a place in a schema takes. Optional places take the same, or none.
 enum class ArgKind : uint8_t {
-  kTensor, kTensors, kOptionalTensors, kInt, kInts, kFloat, kFloats, kBool, kBools, kNumber, kNumbers, kString,
-  kDtype, kDevice, kLayout, kMemoryFormat,
+  kTensor,
+  kTensors,
+  kOptionalTensors,
+  kInt,
+  kInts,
+  kFloat,
+  kFloats,
+  kBool,
+  kBools,
+  kNumber,
+  kNumbers,
+  kString,
+  kDtype,
+  kDevice,
+  kLayout,
+  kMemoryFormat,
   kOther,  ///< a generator, a storage, ...: a graph holds only its absence
 };
 ArgKind kind_of(const c10::Argument& argument);

@@ -1,9 +1,9 @@
 // aten/flush.cpp: runs the calls that were recorded and not run, and moves their results into the storages that wait.
 //
-// The calls run on tensor objects of our own (ValueRecord::run), never on objects a user can see: what a recorded x.t_()
-// did to the caller's object happened when it was recorded. A result is moved as data: the StorageImpl that live tensors
-// share takes over the memory that the kernel allocated, and our object is put over that StorageImpl, so that later
-// calls of the batch read and write the same memory. A value is dropped after its last reader.
+// The calls run on tensor objects of our own (ValueRecord::run), never on objects a user can see: what a recorded
+// x.t_() did to the caller's object happened when it was recorded. A result is moved as data: the StorageImpl that live
+// tensors share takes over the memory that the kernel allocated, and our object is put over that StorageImpl, so that
+// later calls of the batch read and write the same memory. A value is dropped after its last reader.
 #include <ATen/Functions.h>
 
 #include "aten/state_internal.h"
@@ -166,8 +166,8 @@ void Trace::State::correct(ValueId value, const at::Tensor& result) {
   }
 }
 
-// A kernel failed although the shapes were right. What was recorded behind it is lost: eager would have raised the error
-// before. Tensors that wait for it say why whenever somebody looks at them.
+// A kernel failed although the shapes were right. What was recorded behind it is lost: eager would have raised the
+// error before. Tensors that wait for it say why whenever somebody looks at them.
 void Trace::State::give_up_calls(size_t first, const std::string& why) {
   const size_t kept = done + first;
   const auto node_failed = [&](ValueId value) {
@@ -188,8 +188,10 @@ void Trace::State::give_up_calls(size_t first, const std::string& why) {
       StorageRecord& record = storages[values[output.index()].storage];
       if (record.filled) continue;
       if (auto storage = record.storage.lock())
-        storage->release_data_and_set_meta_custom_data_ptr_error_msg_("magneto: this tensor was never computed, because an "
-                                                                     "operator before it failed: " + why);
+        storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
+            "magneto: this tensor was never computed, because an "
+            "operator before it failed: " +
+            why);
     }
   }
   graph.truncate(kept);

@@ -47,35 +47,80 @@ bool starts_with_any(std::string_view name, std::initializer_list<std::string_vi
   return std::any_of(prefixes.begin(), prefixes.end(), [&](auto prefix) { return name.starts_with(prefix); });
 }
 
-// Operators whose kernels look at values and refuse some of them: those that ops/ does not declare. `base` is the name without namespace and overload.
+// Operators whose kernels look at values and refuse some of them: those that ops/ does not declare. `base` is the name
+// without namespace and overload.
 bool may_raise_on_data(std::string_view base) {
-  return starts_with_any(base, {"index", "_index", "_unsafe_index", "gather", "scatter", "embedding", "_embedding", "nll_loss",
-                                "linalg_", "_linalg_", "cholesky", "_cholesky", "lu_", "triangular", "histogram", "_histogram",
-                                "multinomial", "ctc_loss", "_ctc_loss", "max_unpool", "segment_reduce", "_segment_reduce",
-                                "_validate", "_assert"}) ||
-         is_any(base, {"take", "put", "put_", "histc", "inverse", "normal", "poisson", "binomial", "geqrf", "ormqr", "orgqr",
-                       "multi_margin_loss", "multilabel_margin_loss_forward", "logdet", "slogdet", "pinverse", "renorm",
-                       "searchsorted", "_thnn_fused_lstm_cell", "bernoulli", "bernoulli_"});
+  return starts_with_any(base,
+                         {"index",      "_index",     "_unsafe_index",  "gather",          "scatter",     "embedding",
+                          "_embedding", "nll_loss",   "linalg_",        "_linalg_",        "cholesky",    "_cholesky",
+                          "lu_",        "triangular", "histogram",      "_histogram",      "multinomial", "ctc_loss",
+                          "_ctc_loss",  "max_unpool", "segment_reduce", "_segment_reduce", "_validate",   "_assert"}) ||
+         is_any(base, {"take",
+                       "put",
+                       "put_",
+                       "histc",
+                       "inverse",
+                       "normal",
+                       "poisson",
+                       "binomial",
+                       "geqrf",
+                       "ormqr",
+                       "orgqr",
+                       "multi_margin_loss",
+                       "multilabel_margin_loss_forward",
+                       "logdet",
+                       "slogdet",
+                       "pinverse",
+                       "renorm",
+                       "searchsorted",
+                       "_thnn_fused_lstm_cell",
+                       "bernoulli",
+                       "bernoulli_"});
 }
 
 // Numbers and truths that come from values. Operators with a size that depends on data carry a tag of torch.
 bool reads_data(std::string_view base) {
-  return is_any(base, {"_local_scalar_dense", "item", "equal", "is_nonzero", "nonzero", "masked_select", "_unique", "allclose",
-                       "_nested_tensor_size", "_nested_tensor_strides"});
+  return is_any(base, {"_local_scalar_dense", "item", "equal", "is_nonzero", "nonzero", "masked_select", "_unique",
+                       "allclose", "_nested_tensor_size", "_nested_tensor_strides"});
 }
 
 // Nothing comes out: they raise an error, or do nothing.
 bool only_checks(std::string_view base) {
-  return is_any(base, {"_linalg_check_errors", "_assert_async", "_functional_assert_async"}) || base.starts_with("_validate");
+  return is_any(base, {"_linalg_check_errors", "_assert_async", "_functional_assert_async"}) ||
+         base.starts_with("_validate");
 }
 
 // No tensor comes out, and only sizes, strides, dtypes and flags are looked at.
 bool asks_metadata(std::string_view base) {
   return starts_with_any(base, {"sym_", "_fused_sdp_choice", "is_"}) ||
-         is_any(base, {"size", "stride", "dim", "numel", "storage_offset", "_has_compatible_shallow_copy_type", "_version",
-                       "cudnn_is_acceptable", "can_cast", "result_type", "promote_types", "_debug_has_internal_overlap",
-                       "_assert_tensor_metadata", "_use_cudnn_ctc_loss", "_use_miopen_ctc_loss", "_use_cudnn_rnn_flatten_weight",
-                       "retains_grad", "output_nr", "_is_zerotensor", "_nnpack_available", "get_device", "qscheme"});
+         is_any(base, {"size",
+                       "stride",
+                       "dim",
+                       "numel",
+                       "storage_offset",
+                       "_has_compatible_shallow_copy_type",
+                       "_version",
+                       "cudnn_is_acceptable",
+                       "can_cast",
+                       "result_type",
+                       "promote_types",
+                       "_debug_has_internal_overlap",
+                       "_assert_tensor_metadata",
+                       "_use_cudnn_ctc_loss",
+                       "_use_miopen_ctc_loss",
+                       "_use_cudnn_rnn_flatten_weight",
+                       "retains_grad",
+                       "output_nr",
+                       "_is_zerotensor",
+                       "_nnpack_available",
+                       "get_device",
+                       "qscheme"});
+}
+
+// Give a tensor object other memory, another layout or another history, behind the back of a graph.
+bool is_opaque(std::string_view base) {
+  return starts_with_any(base,
+                         {"set_", "_resize_output", "resize_as_sparse", "detach_", "_sparse", "_nested", "share_"});
 }
 
 // Arguments that are written to although the schema is silent: running statistics, in training.
@@ -122,30 +167,30 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
   }
   returns = schema.returns().size();
 
-  bumps_versions = base.starts_with("_foreach_") && writes_anything &&
-                   !op.hasKernelForDispatchKey(DispatchKey::ADInplaceOrView);
-  factory = !writes_anything && (base.ends_with("_like") || std::none_of(arguments.begin(), arguments.end(), is_tensor));
+  bumps_versions =
+      base.starts_with("_foreach_") && writes_anything && !op.hasKernelForDispatchKey(DispatchKey::ADInplaceOrView);
+  factory =
+      !writes_anything && (base.ends_with("_like") || std::none_of(arguments.begin(), arguments.end(), is_tensor));
   random = op.hasTag(at::Tag::nondeterministic_seeded) || (declared && declared->random);
   masks_are_dynamic = is_any(base, {"index", "_unsafe_index"});
   divides = is_any(base, {"floor_divide", "floor_divide_", "remainder", "remainder_", "fmod", "fmod_"}) ||
             (is_any(base, {"div", "div_"}) && name.ends_with("_mode"));
-  same_dtypes = is_any(base, {"mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_", "addbmm", "addmv", "mv", "dot", "vdot",
-                              "_addmm_activation", "_convolution", "convolution", "lerp", "lerp_"});
+  same_dtypes = is_any(base, {"mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_", "addbmm", "addmv", "mv", "dot",
+                              "vdot", "_addmm_activation", "_convolution", "convolution", "lerp", "lerp_"});
   const bool raises = declared ? declared->may_raise_on_data : may_raise_on_data(base);
   const bool dynamic = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
 
-  if (is_any(base, {"lift_fresh", "lift"})) way = Way::kConstant;
-  else if (starts_with_any(base, {"set_", "_resize_output", "resize_as_sparse", "detach_", "_sparse", "_nested", "share_"}))
-    way = Way::kOpaque;
-  else if (only_composite(op)) way = Way::kDecompose;
-  else if (reads_data(base) || (dynamic && !masks_are_dynamic)) way = Way::kReadsData;
-  else if (only_checks(base)) way = Way::kAtOnce;
-  else if (tensors == 0 && !writes_anything) way = asks_metadata(base) ? Way::kMetadata : Way::kReadsData;
-  else if (op.hasTag(at::Tag::inplace_view) && !base.starts_with("resize")) way = Way::kRestride;
-  else if (tensors > 0 && views == tensors && !writes_anything) way = Way::kView;
-  else if (tensors < returns || (raises && !divides)) way = Way::kAtOnce;
-  else way = Way::kRecord;
-
+  way = [&] {
+    if (is_any(base, {"lift_fresh", "lift"})) return Way::kConstant;
+    if (is_opaque(base)) return Way::kOpaque;
+    if (only_composite(op)) return Way::kDecompose;
+    if (reads_data(base) || (dynamic && !masks_are_dynamic)) return Way::kReadsData;
+    if (only_checks(base)) return Way::kAtOnce;
+    if (tensors == 0 && !writes_anything) return asks_metadata(base) ? Way::kMetadata : Way::kReadsData;
+    if (op.hasTag(at::Tag::inplace_view) && !base.starts_with("resize")) return Way::kRestride;
+    if (tensors > 0 && views == tensors && !writes_anything) return Way::kView;
+    return tensors < returns || (raises && !divides) ? Way::kAtOnce : Way::kRecord;
+  }();
   meta = meta_kernel(op);
 }
 
@@ -155,8 +200,7 @@ const Operator& operator_of(const c10::OperatorHandle& handle) {
   std::lock_guard<std::mutex> lock(mutex);
   std::unique_ptr<Operator>& entry = (*table)[&handle.operator_name()];
   // A library that is unloaded leaves its operators' addresses to others.
-  if (!entry || !(entry->handle.operator_name() == handle.operator_name()))
-    entry = std::make_unique<Operator>(handle);
+  if (!entry || !(entry->handle.operator_name() == handle.operator_name())) entry = std::make_unique<Operator>(handle);
   return *entry;
 }
 

@@ -1,5 +1,5 @@
-// aten/operators_internal.h: what the recorder and the executor know of each operator of the dispatcher. Computed once per
-// operator from its schema, its tags, our declaration (ops/) and a few short lists of what schemas do not say.
+// aten/operators_internal.h: what the recorder and the executor know of each operator of the dispatcher. Computed once
+// per operator from its schema, its tags, our declaration (ops/) and a few short lists of what schemas do not say.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -13,34 +13,34 @@ namespace magneto::aten {
 
 /// How the recorder treats an operator.
 enum class Way : uint8_t {
-  kRecord,      ///< write it down; results are pending
-  kView,        ///< results share the memory of an argument: torch's own kernel may run at once, it reads no data
-  kRestride,    ///< changes sizes and strides of the tensor object itself (t_, unsqueeze_), no data
-  kAtOnce,      ///< write it down and run it now: it may fail on data, or returns numbers beside tensors
-  kDecompose,   ///< a composite that autograd did not take apart (inference mode): run its body, record what it calls
-  kReadsData,   ///< its result is a number or a size that depends on data
-  kMetadata,    ///< its result depends on sizes and dtypes only
-  kConstant,    ///< the end of torch.tensor([...])
-  kOpaque,      ///< changes a tensor in a way that no graph can tell
+  kRecord,     ///< write it down; results are pending
+  kView,       ///< results share the memory of an argument: torch's own kernel may run at once, it reads no data
+  kRestride,   ///< changes sizes and strides of the tensor object itself (t_, unsqueeze_), no data
+  kAtOnce,     ///< write it down and run it now: it may fail on data, or returns numbers beside tensors
+  kDecompose,  ///< a composite that autograd did not take apart (inference mode): run its body, record what it calls
+  kReadsData,  ///< its result is a number or a size that depends on data
+  kMetadata,   ///< its result depends on sizes and dtypes only
+  kConstant,   ///< the end of torch.tensor([...])
+  kOpaque,     ///< changes a tensor in a way that no graph can tell
 };
 
 struct Operator {
   explicit Operator(const c10::OperatorHandle& handle);
 
   c10::OperatorHandle handle;
-  std::string name;                       ///< with overload: aten::add.Tensor
+  std::string name;  ///< with overload: aten::add.Tensor
   Way way = Way::kRecord;
   std::vector<ArgKind> arguments;
-  std::vector<bool> writes;               ///< for each argument
-  std::vector<bool> aliases;              ///< for each argument: a result may share its memory
+  std::vector<bool> writes;   ///< for each argument
+  std::vector<bool> aliases;  ///< for each argument: a result may share its memory
   size_t returns = 0;
   bool writes_anything = false;
-  bool bumps_versions = false;            ///< of the tensors it writes, itself: autograd's kernels do not do it
-  bool factory = false;                   ///< torch's Python functions run it below autograd: no version is counted
-  bool random = false;                    ///< draws from a generator
-  bool masks_are_dynamic = false;         ///< reads data only when an index is a mask
-  bool divides = false;                   ///< integers: fails when a divisor is zero
-  bool same_dtypes = false;               ///< its kernel, not its shape rule, refuses arguments of different dtypes
+  bool bumps_versions = false;     ///< of the tensors it writes, itself: autograd's kernels do not do it
+  bool factory = false;            ///< torch's Python functions run it below autograd: no version is counted
+  bool random = false;             ///< draws from a generator
+  bool masks_are_dynamic = false;  ///< reads data only when an index is a mask
+  bool divides = false;            ///< integers: fails when a divisor is zero
+  bool same_dtypes = false;        ///< its kernel, not its shape rule, refuses arguments of different dtypes
   const ops::Op* declared = nullptr;
   const c10::KernelFunction* meta = nullptr;  ///< torch's shape kernel in C++, if there is one
 };

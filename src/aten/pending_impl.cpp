@@ -24,7 +24,9 @@ PendingImpl::PendingImpl(Trace::State& state, graph::ValueId value, c10::Storage
 
 PendingImpl::PendingImpl(Trace::State& state, graph::ValueId value, const c10::TensorImpl& like, caffe2::TypeMeta dtype)
     : TensorImpl(TensorImpl::VIEW, c10::Storage(like.unsafe_storage()), like.key_set().add(kTensorKey), dtype),
-      state_(&state), trace_(state.id), value_(value) {
+      state_(&state),
+      trace_(state.id),
+      value_(value) {
   link();
 }
 
@@ -56,9 +58,9 @@ const c10::Storage& PendingImpl::storage() const {
   return TensorImpl::storage();
 }
 
-// detach() is an operator and never comes here. x.data comes, and is another tensor object with a version counter of its
-// own. Autograd comes to save an output: that copy shares the version counter, stands for the very same tensor, and nobody
-// ever sees it.
+// detach() is an operator and never comes here. x.data comes, and is another tensor object with a version counter of
+// its own. Autograd comes to save an output: that copy shares the version counter, stands for the very same tensor, and
+// nobody ever sees it.
 template <class Version>
 c10::intrusive_ptr<c10::TensorImpl> PendingImpl::copy(Version&& version, bool allow_change, bool is_copy) const {
   const auto trace = trace_ ? owner() : nullptr;
@@ -120,7 +122,8 @@ void PendingImpl::unlink_locked() {
 }
 
 PendingImpl* as_pending(const c10::TensorImpl* impl) {
-  return typeid(*impl) == typeid(PendingImpl) ? const_cast<PendingImpl*>(static_cast<const PendingImpl*>(impl)) : nullptr;
+  return typeid(*impl) == typeid(PendingImpl) ? const_cast<PendingImpl*>(static_cast<const PendingImpl*>(impl))
+                                              : nullptr;
 }
 
 void fill_for_reader(const c10::StorageImpl& storage, std::shared_ptr<Trace::State> trace, const char* reader) {

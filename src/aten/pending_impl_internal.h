@@ -1,9 +1,9 @@
 // aten/pending_impl_internal.h: the tensors that a trace makes.
 //
-// A PendingImpl has true sizes, strides, dtype and device over an ordinary StorageImpl that may have no data yet. A flush
-// moves data into the storage, and the tensor is an ordinary one from then on; its class stays, and remembers which value
-// of which trace it is. Whoever wants data asks has_storage() or storage() first, both virtual: if the storage is sealed,
-// we flush the trace that can fill it.
+// A PendingImpl has true sizes, strides, dtype and device over an ordinary StorageImpl that may have no data yet. A
+// flush moves data into the storage, and the tensor is an ordinary one from then on; its class stays, and remembers
+// which value of which trace it is. Whoever wants data asks has_storage() or storage() first, both virtual: if the
+// storage is sealed, we flush the trace that can fill it.
 #pragma once
 #include <c10/core/TensorImpl.h>
 
@@ -16,9 +16,11 @@
 
 namespace magneto::aten {
 
-/// On a pending tensor, so that operators of threads that do not trace reach us. (Fake would make is_fake() true in 2.15.)
+/// On a pending tensor, so that operators of threads that do not trace reach us. (Fake would make is_fake() true
+/// in 2.15.)
 inline constexpr c10::DispatchKey kTensorKey = c10::DispatchKey::CustomRNGKeyId;
-/// In thread-local state while a trace is entered: above BackendSelect, so that factories come to us, and below autograd.
+/// In thread-local state while a trace is entered: above BackendSelect, so that factories come to us, and below
+/// autograd.
 inline constexpr c10::DispatchKey kTraceKey = c10::DispatchKey::Fake;
 
 class PendingImpl;
@@ -34,9 +36,10 @@ struct Links {
 class PendingImpl final : public c10::TensorImpl {
  public:
   /// A tensor of its own. `state` knows it as `value`.
-  PendingImpl(Trace::State& state, graph::ValueId value, c10::Storage storage, c10::DispatchKeySet keys, caffe2::TypeMeta dtype);
-  /// A view (or a kernel's result): takes over exactly the keys of `like`, so that a view of a normal tensor is a normal
-  /// tensor in inference mode, too.
+  PendingImpl(Trace::State& state, graph::ValueId value, c10::Storage storage, c10::DispatchKeySet keys,
+              caffe2::TypeMeta dtype);
+  /// A view (or a kernel's result): takes over exactly the keys of `like`, so that a view of a normal tensor is a
+  /// normal tensor in inference mode, too.
   PendingImpl(Trace::State& state, graph::ValueId value, const c10::TensorImpl& like, caffe2::TypeMeta dtype);
   ~PendingImpl() override;
 
@@ -44,8 +47,10 @@ class PendingImpl final : public c10::TensorImpl {
   const c10::Storage& storage() const override;
   const char* tensorimpl_type_name() const override { return "PendingImpl"; }
   void release_resources() override;
-  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version, bool allow_change) const override;
-  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version, bool allow_change) const override;
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
+                                                         bool allow_change) const override;
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version,
+                                                         bool allow_change) const override;
   void shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& impl) override;  ///< x.data = y
 
   std::shared_ptr<Trace::State> owner() const;  ///< the trace that can fill it; nullptr once that is gone
@@ -72,11 +77,11 @@ class PendingImpl final : public c10::TensorImpl {
   void link_locked(Trace::State& state);
   void unlink();
 
-  Trace::State* state_;   ///< guarded by links_mutex(); nullptr once the trace is gone
+  Trace::State* state_;  ///< guarded by links_mutex(); nullptr once the trace is gone
   uint64_t trace_;
   graph::ValueId value_;
   bool is_copy_ = false;
-  bool young_ = true;     ///< made since the last flush
+  bool young_ = true;  ///< made since the last flush
   PendingImpl *next_ = nullptr, *previous_ = nullptr;
 
   friend struct Links;

@@ -28,7 +28,7 @@ struct Step {
   std::vector<Slot> slots;
   std::vector<ValueId> outputs;  ///< invalid: undefined, or nobody reads it
   bool grad = true;
-  bool changes = false;          ///< writes to memory of an input, or draws random numbers
+  bool changes = false;  ///< writes to memory of an input, or draws random numbers
 };
 
 const Operator& look_up(const std::string& name) {
@@ -57,7 +57,8 @@ class GradModeOfSteps {
 }  // namespace
 
 struct Program::Body {
-  Body(graph::Graph program, std::vector<at::Tensor> tensors) : graph(std::move(program)), constants(std::move(tensors)) {
+  Body(graph::Graph program, std::vector<at::Tensor> tensors)
+      : graph(std::move(program)), constants(std::move(tensors)) {
     base::check(constants.size() == graph.constants().size(), "program: ", constants.size(), " tensors for ",
                 graph.constants().size(), " constants");
     for (const graph::Node& node : graph.nodes()) steps.push_back(make_step(node));
@@ -76,8 +77,10 @@ struct Program::Body {
   static Slot make_slot(const graph::Arg& arg, ArgKind kind) {
     Slot slot;
     if (const auto* value = std::get_if<ValueId>(&arg)) {
-      if (value->valid()) slot.from = Slot::From::kValue, slot.values = {*value};
-      else slot.constant = at::Tensor();
+      if (value->valid())
+        slot.from = Slot::From::kValue, slot.values = {*value};
+      else
+        slot.constant = at::Tensor();
     } else if (const auto* list = std::get_if<std::vector<ValueId>>(&arg)) {
       slot.from = kind == ArgKind::kOptionalTensors ? Slot::From::kOptionalList : Slot::From::kList;
       slot.values = *list;
@@ -140,8 +143,12 @@ at::Tensor take(std::vector<at::Tensor>& values, ValueId id, bool last) {
 
 void push(const Slot& slot, std::vector<at::Tensor>& values, torch::jit::Stack& stack) {
   switch (slot.from) {
-    case Slot::From::kTemplate: stack.push_back(slot.constant); break;
-    case Slot::From::kValue: stack.emplace_back(take(values, slot.values[0], slot.last[0])); break;
+    case Slot::From::kTemplate:
+      stack.push_back(slot.constant);
+      break;
+    case Slot::From::kValue:
+      stack.emplace_back(take(values, slot.values[0], slot.last[0]));
+      break;
     case Slot::From::kList: {
       c10::List<at::Tensor> list;
       list.reserve(slot.values.size());
@@ -153,8 +160,10 @@ void push(const Slot& slot, std::vector<at::Tensor>& values, torch::jit::Stack& 
       c10::List<std::optional<at::Tensor>> list;
       list.reserve(slot.values.size());
       for (size_t v = 0; v < slot.values.size(); ++v) {
-        if (slot.values[v].valid()) list.push_back(take(values, slot.values[v], slot.last[v]));
-        else list.push_back(std::nullopt);
+        if (slot.values[v].valid())
+          list.push_back(take(values, slot.values[v], slot.last[v]));
+        else
+          list.push_back(std::nullopt);
       }
       stack.emplace_back(std::move(list));
       break;
@@ -175,7 +184,8 @@ void store(const Step& step, torch::jit::Stack& stack, std::vector<at::Tensor>& 
     if (id.valid()) values[id.index()] = std::move(tensor);
   };
   for (c10::IValue& result : stack) {
-    if (result.isTensor()) keep(std::move(result).toTensor());
+    if (result.isTensor())
+      keep(std::move(result).toTensor());
     else if (result.isTensorList())
       for (const c10::IValue& item : result.toListRef()) keep(at::Tensor(item.toTensor()));
   }
@@ -190,8 +200,8 @@ Program::~Program() = default;
 
 Program::Failure Program::run(std::vector<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const {
   const Body& body = *body_;
-  base::check(inputs.size() == body.graph.inputs().size(), "program: called with ", inputs.size(), " inputs instead of ",
-              body.graph.inputs().size());
+  base::check(inputs.size() == body.graph.inputs().size(), "program: called with ", inputs.size(),
+              " inputs instead of ", body.graph.inputs().size());
   std::vector<at::Tensor> values(body.graph.values().size());
   for (size_t i = 0; i < inputs.size(); ++i) values[body.graph.inputs()[i].index()] = std::move(inputs[i]);
   for (size_t c = 0; c < body.constants.size(); ++c) values[body.graph.constants()[c].index()] = body.constants[c];

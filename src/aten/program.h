@@ -14,21 +14,21 @@ namespace magneto::aten {
 
 class Program {
  public:
-  /// Looks every operator up in the dispatcher and converts the constant arguments once. Throws base::Fault on an unknown
-  /// operator. `constants` are the tensors of graph.constants(), in order.
+  /// Looks every operator up in the dispatcher and converts the constant arguments once. Throws base::Fault on an
+  /// unknown operator. `constants` are the tensors of graph.constants(), in order.
   Program(graph::Graph graph, std::vector<at::Tensor> constants);
   ~Program();
 
   struct Failure {
-    std::exception_ptr error;   ///< empty: all went well
-    size_t node = 0;            ///< the node that failed
-    bool changed = false;       ///< an input was written to, or a random number drawn, before it failed
+    std::exception_ptr error;  ///< empty: all went well
+    size_t node = 0;           ///< the node that failed
+    bool changed = false;      ///< an input was written to, or a random number drawn, before it failed
   };
   /// Runs the graph. Intermediates die after their last reader. `outputs` in the order of graph.outputs.
   Failure run(std::vector<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const;
 
   const graph::Graph& graph() const;
-  bool writes_inputs() const;   ///< some operator writes to memory that an input may share
+  bool writes_inputs() const;  ///< some operator writes to memory that an input may share
 
  private:
   struct Body;

@@ -49,11 +49,16 @@ class Recording {
   bool record() {
     if (const char* reason = unrecordable()) return refuse(reason);
     switch (op_.way) {
-      case Way::kMetadata: return ask_metadata();
-      case Way::kReadsData: return refuse("its result depends on data");
-      case Way::kOpaque: return refuse("it changes a tensor in a way that a graph cannot hold");
-      case Way::kConstant: return keep_constant();
-      default: break;
+      case Way::kMetadata:
+        return ask_metadata();
+      case Way::kReadsData:
+        return refuse("its result depends on data");
+      case Way::kOpaque:
+        return refuse("it changes a tensor in a way that a graph cannot hold");
+      case Way::kConstant:
+        return keep_constant();
+      default:
+        break;
     }
     if (!convert()) return refuse("an argument that a graph cannot hold");
     if (op_.way == Way::kAtOnce || must_run_at_once()) return run_at_once();
@@ -75,8 +80,10 @@ class Recording {
       each_tensor(argument, [&](const at::Tensor& tensor, int) {
         if (!tensor.defined()) return;
         c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-        if (const char* why = not_plain(impl)) reason = why;
-        else if (impl.is_wrapped_number() && !is_wrapped_number(tensor)) reason = "a number of an unusual dtype";
+        if (const char* why = not_plain(impl))
+          reason = why;
+        else if (impl.is_wrapped_number() && !is_wrapped_number(tensor))
+          reason = "a number of an unusual dtype";
         else if (op_.masks_are_dynamic && (tensor.scalar_type() == c10::kBool || tensor.scalar_type() == c10::kByte) &&
                  tensor.unsafeGetTensorImpl() != arguments()[0].toTensor().unsafeGetTensorImpl())
           reason = "the size of its result depends on data";
@@ -142,8 +149,10 @@ class Recording {
       const int index = static_cast<int>(a);
       switch (op_.arguments[a]) {
         case ArgKind::kTensor:
-          if (argument.isNone()) args_.emplace_back();
-          else args_.push_back(tensor_arg(argument.toTensor(), index));
+          if (argument.isNone())
+            args_.emplace_back();
+          else
+            args_.push_back(tensor_arg(argument.toTensor(), index));
           break;
         case ArgKind::kTensors:
         case ArgKind::kOptionalTensors: {
@@ -206,7 +215,8 @@ class Recording {
 
   Results types_of_results() {
     if (op_.declared && op_.declared->type) {
-      ops::Call call{.args = args_, .graph = &state_.graph,
+      ops::Call call{.args = args_,
+                     .graph = &state_.graph,
                      .default_dtype = to_dtype(c10::get_default_dtype_as_scalartype()).value_or(types::Dtype::kF32)};
       if (auto results = op_.declared->type(call)) return results;
     }
@@ -221,8 +231,11 @@ class Recording {
     for (size_t r = 0; r < results.size(); ++r) {
       ops::Result& result = results[r];
       switch (result.kind) {
-        case Kind::kUndefined: break;
-        case Kind::kFresh: tensors[r] = state_.make_fresh(std::move(result.type), &outputs[r]); break;
+        case Kind::kUndefined:
+          break;
+        case Kind::kFresh:
+          tensors[r] = state_.make_fresh(std::move(result.type), &outputs[r]);
+          break;
         case Kind::kView:
           tensors[r] = state_.make_view(tensor_at(result.of, result.item), std::move(result.type), &outputs[r]);
           break;
@@ -257,7 +270,8 @@ class Recording {
   void count_versions() const {
     if (!op_.bumps_versions) return;
     for (const TensorPlace& place : tensors_)
-      if (op_.writes[place.argument] && !place.tensor.is_inference()) place.tensor.unsafeGetTensorImpl()->bump_version();
+      if (op_.writes[place.argument] && !place.tensor.is_inference())
+        place.tensor.unsafeGetTensorImpl()->bump_version();
   }
 
   void note_writes() {
@@ -275,7 +289,8 @@ class Recording {
         stack_.emplace_back(std::move(tensors[next++]));
       } else {  // one list at most, and it takes what the others leave
         c10::List<at::Tensor> list;
-        for (size_t count = tensors.size() - (returns.size() - 1); count > 0; --count) list.push_back(std::move(tensors[next++]));
+        for (size_t count = tensors.size() - (returns.size() - 1); count > 0; --count)
+          list.push_back(std::move(tensors[next++]));
         stack_.emplace_back(std::move(list));
       }
     }
@@ -289,7 +304,8 @@ class Recording {
     const char* odd = nullptr;
     for (size_t r = begin_; r < stack_.size(); ++r)
       each_tensor(stack_[r], [&](const at::Tensor& tensor, int) {
-        if (tensor.defined() && not_plain(*tensor.unsafeGetTensorImpl())) odd = not_plain(*tensor.unsafeGetTensorImpl());
+        if (tensor.defined() && not_plain(*tensor.unsafeGetTensorImpl()))
+          odd = not_plain(*tensor.unsafeGetTensorImpl());
       });
     if (odd) {
       state_.note_data_read(op_.name + ": returns " + odd);
@@ -315,7 +331,8 @@ class Recording {
     if (!tensor.defined()) return tensor;
     for (const TensorPlace& place : tensors_)
       if (place.tensor.is_same(tensor)) {
-        outputs.back() = same_value(tensor, value_at(place.argument, place.item), type_of(*tensor.unsafeGetTensorImpl()));
+        outputs.back() =
+            same_value(tensor, value_at(place.argument, place.item), type_of(*tensor.unsafeGetTensorImpl()));
         state_.values[outputs.back().index()].ready = true;
         return tensor;
       }
@@ -330,11 +347,27 @@ class Recording {
   c10::SmallVector<TensorPlace, 4> tensors_;
 };
 
+// An operator of a thread that does not trace, on a tensor that may be pending.
+void on_operator_outside(const c10::OperatorHandle& handle, Stack* stack) {
+  const size_t count = handle.schema().arguments().size();
+  for (size_t a = stack->size() - count; a < stack->size(); ++a)
+    each_tensor((*stack)[a], [&](const at::Tensor& tensor, int) {
+      if (!tensor.defined()) return;
+      c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+      const c10::StorageImpl* storage = impl.unsafe_storage().unsafeGetStorageImpl();
+      if (!storage) return;
+      if (is_sealed(*storage)) impl.has_storage();  // flushes
+      if (!is_sealed(*storage) && is_plain_impl(impl) && !is_watched(impl))
+        KeysOf::of(impl) = KeysOf::of(impl).remove(kTensorKey);
+    });
+  run_below(handle, stack);
+}
+
 // An operator of a thread that traces. Boxed, for all operators.
 void on_traced_operator(const c10::OperatorHandle& handle, Stack* stack) {
   std::shared_ptr<Trace::State> keep;
   Trace::State* state = entered_state(keep);
-  if (!state) return run_below(handle, stack);
+  if (!state) return on_operator_outside(handle, stack);  // a thread of the engine, which of several traces is unknown
   const Operator& op = operator_of(handle);
   const bool mode_active = c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Python);
   if (op.way == Way::kDecompose && !mode_active)
@@ -354,22 +387,6 @@ void on_traced_operator(const c10::OperatorHandle& handle, Stack* stack) {
     // Not under our own lock: two traces that wait for each other's tensors must not wait for each other's locks.
     for (const auto& other : foreign) other->read_data(nullptr, op.name + " of another trace");
   }
-  run_below(handle, stack);
-}
-
-// An operator of a thread that does not trace, on a tensor that may be pending.
-void on_operator_outside(const c10::OperatorHandle& handle, Stack* stack) {
-  const size_t count = handle.schema().arguments().size();
-  for (size_t a = stack->size() - count; a < stack->size(); ++a)
-    each_tensor((*stack)[a], [&](const at::Tensor& tensor, int) {
-      if (!tensor.defined()) return;
-      c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-      const c10::StorageImpl* storage = impl.unsafe_storage().unsafeGetStorageImpl();
-      if (!storage) return;
-      if (is_sealed(*storage)) impl.has_storage();  // flushes
-      if (!is_sealed(*storage) && is_plain_impl(impl) && !is_watched(impl))
-        KeysOf::of(impl) = KeysOf::of(impl).remove(kTensorKey);
-    });
   run_below(handle, stack);
 }
 

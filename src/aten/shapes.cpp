@@ -42,8 +42,8 @@ class Twins {
   std::optional<ops::Result> understand(const at::Tensor& meta, c10::Device device) {
     if (!meta.defined()) return ops::Result{.kind = Kind::kUndefined, .type = {}};
     const c10::TensorImpl& impl = *meta.unsafeGetTensorImpl();
-    if (!impl.unsafe_storage() || impl.layout() != c10::kStrided || impl.is_sparse() || meta.is_conj() || meta.is_neg() ||
-        impl.has_symbolic_sizes_strides() || !to_dtype(meta.scalar_type()))
+    if (!impl.unsafe_storage() || impl.layout() != c10::kStrided || impl.is_sparse() || meta.is_conj() ||
+        meta.is_neg() || impl.has_symbolic_sizes_strides() || !to_dtype(meta.scalar_type()))
       return std::nullopt;
     ops::Result result{.kind = Kind::kFresh, .type = type_of(impl)};
     result.type.device = *to_device(device);
@@ -104,12 +104,13 @@ bool refuses_dtypes(const Operator& op, c10::ArrayRef<c10::IValue> arguments) {
   return differ;
 }
 
-// The strides of a convolution's result depend on the library that computes it: torch's own chooser tells which. It looks
-// at sizes, dtypes and devices only, so it takes our pending tensors as they are. It also checks the call.
+// The strides of a convolution's result depend on the library that computes it: torch's own chooser tells which. It
+// looks at sizes, dtypes and devices only, so it takes our pending tensors as they are. It also checks the call.
 Results convolution_result(c10::ArrayRef<c10::IValue> arguments) {
   const at::Tensor input = arguments[0].toTensor(), weight = arguments[1].toTensor();
   const auto bias = arguments[2].isTensor() ? std::optional<at::Tensor>(arguments[2].toTensor()) : std::nullopt;
-  const auto stride = arguments[3].toIntVector(), padding = arguments[4].toIntVector(), dilation = arguments[5].toIntVector();
+  const auto stride = arguments[3].toIntVector(), padding = arguments[4].toIntVector(),
+             dilation = arguments[5].toIntVector();
   const auto output_padding = arguments[7].toIntVector();
   const bool transposed = arguments[6].toBool();
   const int64_t groups = arguments[8].toInt();
@@ -119,12 +120,13 @@ Results convolution_result(c10::ArrayRef<c10::IValue> arguments) {
     if (list->size() != spatial) return std::nullopt;
 
   const auto symbolic = [](const std::vector<int64_t>& list) { return c10::fromIntArrayRefSlow(list); };
-  const auto backend = at::native::select_conv_backend(input, weight, bias, symbolic(stride), symbolic(padding),
-                                                       symbolic(dilation), transposed, symbolic(output_padding), groups,
-                                                       std::nullopt);
+  const auto backend =
+      at::native::select_conv_backend(input, weight, bias, symbolic(stride), symbolic(padding), symbolic(dilation),
+                                      transposed, symbolic(output_padding), groups, std::nullopt);
   const auto format = at::native::_determine_backend_memory_format(input, weight, backend);
   const std::vector<int64_t> sizes =
-      transposed ? at::native::conv_input_size(input.sizes(), weight.sizes(), padding, output_padding, stride, dilation, groups)
+      transposed ? at::native::conv_input_size(input.sizes(), weight.sizes(), padding, output_padding, stride, dilation,
+                                               groups)
                  : at::native::conv_output_size(input.sizes(), weight.sizes(), padding, stride, dilation);
   for (int64_t size : sizes)
     if (size < 0) return std::nullopt;

@@ -1,6 +1,7 @@
 // aten/state_internal.h: what a trace keeps while it records.
 //
-//   values     one record for each value of the graph: the storage it lies in, and while calls wait to be run the tensor
+//   values     one record for each value of the graph: the storage it lies in, and while calls wait to be run the
+//   tensor
 //              they are run with
 //   storages   one for each StorageImpl the trace met: does it have data, does a recorded write to it wait
 //   calls      the recorded calls that were not run yet: the nodes behind `done`
@@ -29,19 +30,19 @@ using StorageIndex = uint32_t;
 
 struct StorageRecord {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-  graph::ValueId maker;              ///< the value whose node makes the data; only while not filled
-  bool filled = false;               ///< has data (perhaps not the newest: see written)
-  bool written = false;              ///< filled, and a recorded write to it was not run yet: sealed
-  bool checked_before = false;       ///< what open() needs
+  graph::ValueId maker;                           ///< the value whose node makes the data; only while not filled
+  bool filled = false;                            ///< has data (perhaps not the newest: see written)
+  bool written = false;                           ///< filled, and a recorded write to it was not run yet: sealed
+  bool checked_before = false;                    ///< what open() needs
   c10::SmallVector<graph::ValueId, 1> outsiders;  ///< tensors of the caller over it
 };
 
 struct ValueRecord {
   StorageIndex storage = 0;
-  bool ready = false;                ///< an input, or made by a node that was run
-  size_t last_reader = 0;            ///< number of the last call of this batch that reads it; from 1
-  at::Tensor run;                    ///< what the calls of this batch are run with: never an object that a user can see
-  at::Tensor outsider;               ///< the caller's own object
+  bool ready = false;      ///< an input, or made by a node that was run
+  size_t last_reader = 0;  ///< number of the last call of this batch that reads it; from 1
+  at::Tensor run;          ///< what the calls of this batch are run with: never an object that a user can see
+  at::Tensor outsider;     ///< the caller's own object
 };
 
 struct Call {
@@ -57,17 +58,17 @@ struct TensorPlace {
 };
 
 struct Trace::State : std::enable_shared_from_this<Trace::State> {
-  State(Trace& handle);
+  explicit State(Trace& handle);
   ~State();
 
   // values.cpp: who is who.
   std::optional<graph::ValueId> find(const at::Tensor& tensor);
-  graph::ValueId value_of(const at::Tensor& tensor);              ///< an unknown tensor becomes an input
+  graph::ValueId value_of(const at::Tensor& tensor);  ///< an unknown tensor becomes an input
   graph::ValueId add_input(const at::Tensor& tensor, std::string name);
   graph::ValueId add_value(types::TensorType type, StorageIndex storage);
-  StorageIndex storage_of(const c10::Storage& storage);           ///< an unknown one has data
-  void rename(const at::Tensor& tensor, graph::ValueId value);    ///< the object is this value from now on
-  void forget(const at::Tensor& tensor);                          ///< an outside tensor from now on
+  StorageIndex storage_of(const c10::Storage& storage);         ///< an unknown one has data
+  void rename(const at::Tensor& tensor, graph::ValueId value);  ///< the object is this value from now on
+  void forget(const at::Tensor& tensor);                        ///< an outside tensor from now on
   void forget_nodes(size_t kept);
   /// Whether data of this argument wait in another trace.
   std::shared_ptr<State> foreign_owner(const at::Tensor& tensor);
@@ -90,19 +91,19 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   Trace* const handle;
   const uint64_t id;
   std::recursive_mutex mutex;
-  int internal = 0;            ///< our own code runs: whoever asks for a storage is we ourselves
+  int internal = 0;  ///< our own code runs: whoever asks for a storage is we ourselves
   std::atomic<bool> entered{false};
-  Links links;                 ///< guarded by links_mutex()
+  Links links;  ///< guarded by links_mutex()
 
   graph::Graph graph;
-  size_t done = 0;             ///< nodes that were run
-  std::vector<Call> calls;     ///< of the nodes behind done
+  size_t done = 0;          ///< nodes that were run
+  std::vector<Call> calls;  ///< of the nodes behind done
   std::vector<ValueRecord> values;
   std::vector<StorageRecord> storages;
-  size_t first_unseen = 0;     ///< storages behind it were made since the last flush
+  size_t first_unseen = 0;  ///< storages behind it were made since the last flush
   std::unordered_map<const c10::StorageImpl*, StorageIndex> by_storage;
   std::unordered_map<const c10::TensorImpl*, graph::ValueId> outsiders;
-  std::vector<StorageIndex> written;    ///< storages with `written`
+  std::vector<StorageIndex> written;  ///< storages with `written`
   std::vector<at::Tensor> constants;
   std::vector<graph::ValueId> unclaimed;
   uint32_t place = 0;
@@ -149,10 +150,10 @@ struct BelowUs {
 
 /// Operators run bare, whatever the thread is in the middle of (autocast, vmap, a dispatch mode).
 struct BareDispatch {
-  c10::impl::ForceDispatchKeyGuard guard{
-      c10::DispatchKeySet(c10::DispatchKey::BackendSelect),
-      c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
-          c10::DispatchKeySet({kTraceKey, kTensorKey})};
+  c10::impl::ForceDispatchKeyGuard guard{c10::DispatchKeySet(c10::DispatchKey::BackendSelect),
+                                         c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+                                             c10::autocast_dispatch_keyset |
+                                             c10::DispatchKeySet({kTraceKey, kTensorKey})};
 };
 
 /// Calls `visit` for every tensor of a boxed argument; undefined ones, too.
@@ -169,7 +170,8 @@ void each_tensor(const c10::IValue& value, Visit visit) {
   }
 }
 
-/// Why a tensor cannot take part in a graph, or nullptr when it can: strided, dense, CPU or CUDA, no subclass, no wrapper.
+/// Why a tensor cannot take part in a graph, or nullptr when it can: strided, dense, CPU or CUDA, no subclass, no
+/// wrapper.
 const char* not_plain(const c10::TensorImpl& impl);
 
 /// The trace whose thread this is. In threads of the autograd engine: the only one that is entered anywhere.

@@ -8,8 +8,8 @@
 namespace magneto::aten {
 
 struct Counters {
-  int64_t living = 0;    ///< tensors made by traces that are alive
-  int64_t lies = 0;      ///< results whose type, or whose memory, was not as recorded: bugs of ours
+  int64_t living = 0;  ///< tensors made by traces that are alive
+  int64_t lies = 0;    ///< results whose type, or whose memory, was not as recorded: bugs of ours
   std::string last_lie;
 };
 Counters counters();

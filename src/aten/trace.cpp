@@ -34,8 +34,10 @@ void set_wait_runner(WaitRunner runner) { wait_runner = runner; }
 Lock::Lock(Trace::State& state) : state_(state) {
   if (state.mutex.try_lock()) return;
   const auto wait = [](void* mutex) { static_cast<std::recursive_mutex*>(mutex)->lock(); };
-  if (WaitRunner runner = wait_runner) runner(wait, &state.mutex);
-  else wait(&state.mutex);
+  if (WaitRunner runner = wait_runner)
+    runner(wait, &state.mutex);
+  else
+    wait(&state.mutex);
 }
 
 Trace::State* entered_state(std::shared_ptr<Trace::State>& keep) {
@@ -50,8 +52,10 @@ void set_entered(Trace::State& state, bool entered) {
   state.entered = entered;
   c10::impl::tls_set_dispatch_key_included(kTraceKey, entered);
   std::lock_guard<std::mutex> lock(links_mutex());
-  if (entered) entered_states().push_back(&state);
-  else std::erase(entered_states(), &state);
+  if (entered)
+    entered_states().push_back(&state);
+  else
+    std::erase(entered_states(), &state);
 }
 
 Trace::State::State(Trace& handle) : handle(&handle), id(next_id()) {}

@@ -1,9 +1,9 @@
 // aten/trace.h: ATen operators of one thread, recorded into a graph instead of being computed.
 //
-// While a trace is entered, every operator of the thread, factories too, reaches us below autograd (dispatch key Fake in
-// thread-local state). Its results are pending tensors: true metadata over a storage without data. A flush runs what was
-// recorded and not yet run, and moves the results into those storages, so that every tensor, view, saved variable and
-// list that holds them is right at once. Whoever reads data of a pending tensor causes a flush by itself.
+// While a trace is entered, every operator of the thread, factories too, reaches us below autograd (dispatch key Fake
+// in thread-local state). Its results are pending tensors: true metadata over a storage without data. A flush runs what
+// was recorded and not yet run, and moves the results into those storages, so that every tensor, view, saved variable
+// and list that holds them is right at once. Whoever reads data of a pending tensor causes a flush by itself.
 //
 // A flush does not end the trace: the graph goes on growing behind it, and replay runs all of it in one go. Only the
 // owner (capture) decides where a segment ends; it learns of reads of data through data_reads().
@@ -56,7 +56,9 @@ class Trace {
   const std::string& last_data_read() const;
 
   /// Where the recording stands. rewind forgets the nodes behind a mark; all of them must have been run (flush first).
-  struct Mark { size_t nodes = 0; };
+  struct Mark {
+    size_t nodes = 0;
+  };
   Mark mark() const;
   void rewind(Mark mark);
 
@@ -66,7 +68,8 @@ class Trace {
   const graph::Graph& graph() const;
   /// Everything recorded up to now, ready to be run again, with these outputs. `inputs` receives the value ids (of this
   /// trace) of the program's inputs in its order. Flush first.
-  std::shared_ptr<Program> finish(const std::vector<graph::ValueId>& outputs, std::vector<graph::ValueId>* inputs) const;
+  std::shared_ptr<Program> finish(const std::vector<graph::ValueId>& outputs,
+                                  std::vector<graph::ValueId>* inputs) const;
 
   struct State;
 

@@ -40,14 +40,16 @@ const Operator& named_operator(const char* name, const char* overload) {
 const char* not_plain(const c10::TensorImpl& impl) {
   static const uint64_t allowed =
       (c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::AutogradCPU,
-                            c10::DispatchKey::AutogradCUDA, c10::DispatchKey::ADInplaceOrView, c10::DispatchKey::AutocastCPU,
-                            c10::DispatchKey::AutocastCUDA}) |
-       c10::DispatchKeySet(kTensorKey)).raw_repr();
+                            c10::DispatchKey::AutogradCUDA, c10::DispatchKey::ADInplaceOrView,
+                            c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}) |
+       c10::DispatchKeySet(kTensorKey))
+          .raw_repr();
   if (impl.key_set().raw_repr() & ~allowed) {
     if (impl.key_set().has(c10::DispatchKey::Python)) return "a tensor subclass";
     return "a tensor that is not plain, dense and strided";
   }
-  if (!impl.unsafe_storage() || impl.has_symbolic_sizes_strides()) return "a tensor without storage or with symbolic sizes";
+  if (!impl.unsafe_storage() || impl.has_symbolic_sizes_strides())
+    return "a tensor without storage or with symbolic sizes";
   if (!impl.device().is_cpu() && !impl.device().is_cuda()) return "a tensor on a device that is neither CPU nor CUDA";
   if (!to_dtype(c10::typeMetaToScalarType(impl.dtype()))) return "a tensor of an unusual dtype";
   return nullptr;
@@ -75,7 +77,8 @@ ValueId Trace::State::value_of(const at::Tensor& tensor) {
   if (auto known = find(tensor)) return *known;
   forget(tensor);
   const auto storage = by_storage.find(storage_impl(tensor));
-  if (storage != by_storage.end() && !storages[storage->second].filled) return value_over_pending(tensor, storage->second);
+  if (storage != by_storage.end() && !storages[storage->second].filled)
+    return value_over_pending(tensor, storage->second);
   const ValueId value = add_input(tensor, "");
   unclaimed.push_back(value);
   return value;
@@ -113,7 +116,8 @@ ValueId Trace::State::add_value(types::TensorType type, StorageIndex storage) {
 StorageIndex Trace::State::storage_of(const c10::Storage& storage) {
   const auto [place, is_new] =
       by_storage.emplace(storage.unsafeGetStorageImpl(), static_cast<StorageIndex>(storages.size()));
-  if (is_new) storages.push_back({.storage = storage.getWeakStorageImpl(), .maker = {}, .filled = true, .outsiders = {}});
+  if (is_new)
+    storages.push_back({.storage = storage.getWeakStorageImpl(), .maker = {}, .filled = true, .outsiders = {}});
   return place->second;
 }
 
@@ -140,14 +144,17 @@ ValueId Trace::State::value_over_pending(const at::Tensor& tensor, StorageIndex 
   const ValueId maker = storages[storage].maker;
   const ValueId value = add_value(type, storage);
   add_call(named_operator("aten::as_strided", ""), {maker, type.sizes, type.strides, type.offset},
-           {c10::IValue(), impl.sizes().vec(), impl.strides().vec(), impl.storage_offset()}, TensorPlace{tensor, 0, -1}, {value});
+           {c10::IValue(), impl.sizes().vec(), impl.strides().vec(), impl.storage_offset()}, TensorPlace{tensor, 0, -1},
+           {value});
   return add_outsider(tensor, value);
 }
 
 void Trace::State::rename(const at::Tensor& tensor, ValueId value) {
   PendingImpl* pending = as_pending(tensor.unsafeGetTensorImpl());
-  if (pending && pending->made_by(id)) pending->set_value(value);
-  else add_outsider(tensor, value);
+  if (pending && pending->made_by(id))
+    pending->set_value(value);
+  else
+    add_outsider(tensor, value);
 }
 
 void Trace::State::forget(const at::Tensor& tensor) {
@@ -190,14 +197,16 @@ at::Tensor Trace::State::make_fresh(types::TensorType type, ValueId* value) {
     type.device = *to_device(device);
   }
   const caffe2::TypeMeta dtype = c10::scalarTypeToTypeMeta(to_scalar_type(type.dtype));
-  auto impl = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, c10::DataPtr(nullptr, device),
-                                                    c10::GetAllocator(device.type()), /*resizable=*/true);
+  auto impl =
+      c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, c10::DataPtr(nullptr, device),
+                                            c10::GetAllocator(device.type()), /*resizable=*/true);
   const bool checked_before = seal(*impl);
   const c10::Storage storage(std::move(impl));
   const auto index = static_cast<StorageIndex>(storages.size());
   by_storage[storage.unsafeGetStorageImpl()] = index;
   *value = add_value(type, index);
-  storages.push_back({.storage = storage.getWeakStorageImpl(), .maker = *value, .checked_before = checked_before, .outsiders = {}});
+  storages.push_back(
+      {.storage = storage.getWeakStorageImpl(), .maker = *value, .checked_before = checked_before, .outsiders = {}});
   at::Tensor tensor = at::detail::make_tensor<PendingImpl>(*this, *value, storage, backend_keys(device), dtype);
   set_layout(*tensor.unsafeGetTensorImpl(), type);
   const c10::TensorImpl& made = *tensor.unsafeGetTensorImpl();
@@ -237,8 +246,11 @@ ValueId Trace::State::add_constant(const at::Tensor& tensor) {
 }
 
 void Trace::State::add_node(const Operator& op, std::vector<graph::Arg> args, std::vector<ValueId> outputs) {
-  graph.add_node({.op = op.name, .args = std::move(args), .outputs = std::move(outputs),
-                  .grad = c10::GradMode::is_enabled(), .place = place});
+  graph.add_node({.op = op.name,
+                  .args = std::move(args),
+                  .outputs = std::move(outputs),
+                  .grad = c10::GradMode::is_enabled(),
+                  .place = place});
 }
 
 void Trace::State::add_call(const Operator& op, std::vector<graph::Arg> args, std::vector<c10::IValue> boxed,

@@ -92,8 +92,10 @@ void unwatch(const at::Tensor& tensor) {
 
 void set_writer(const c10::StorageImpl& storage, Trace::State* state) {
   std::lock_guard<std::mutex> lock(links_mutex());
-  if (state) writers()[&storage] = state;
-  else writers().erase(&storage);
+  if (state)
+    writers()[&storage] = state;
+  else
+    writers().erase(&storage);
 }
 
 std::shared_ptr<Trace::State> writer_of(const c10::StorageImpl& storage) {

@@ -1,7 +1,7 @@
 // aten/watch_internal.h: tensors of the caller whose memory has a recorded write that was not run yet.
 //
-// They are ordinary TensorImpls, so has_storage() is not ours. Until the flush their vtable pointer is swapped for that of
-// a class of the same layout, whose has_storage() and storage() flush first. The language does not bless this; every
+// They are ordinary TensorImpls, so has_storage() is not ours. Until the flush their vtable pointer is swapped for that
+// of a class of the same layout, whose has_storage() and storage() flush first. The language does not bless this; every
 // compiler and ABI that torch supports does it right, and a self-test runs when the first trace is made.
 #pragma once
 #include <ATen/core/Tensor.h>

@@ -85,11 +85,13 @@ void add_trace_testing(py::module_& m) {
       .def("enter", &Trace::enter)
       .def("leave", &Trace::leave)
       .def("entered", &Trace::entered)
-      .def("flush", [](Trace& t, const std::string& why) { t.flush(why); }, py::arg("why") = "test",
-           py::call_guard<py::gil_scoped_release>())
+      .def(
+          "flush", [](Trace& t, const std::string& why) { t.flush(why); }, py::arg("why") = "test",
+          py::call_guard<py::gil_scoped_release>())
       .def("find", &find)
       .def("made_here", &Trace::made_here)
-      .def("add_input", [](Trace& t, const at::Tensor& x, std::string name) { return t.add_input(x, std::move(name)).index(); })
+      .def("add_input",
+           [](Trace& t, const at::Tensor& x, std::string name) { return t.add_input(x, std::move(name)).index(); })
       .def("input_tensor", [](const Trace& t, size_t id) { return t.input_tensor(ValueId(id)); })
       .def("take_unclaimed",
            [](Trace& t) {
@@ -104,11 +106,12 @@ void add_trace_testing(py::module_& m) {
       .def("set_place", &Trace::set_place)
       .def("text", [](const Trace& t) { return graph::print(t.graph()); })
       .def("verify", [](const Trace& t) { return graph::verify(t.graph()); })
-      .def("ops", [](const Trace& t) {
-        std::vector<std::string> names;
-        for (const graph::Node& node : t.graph().nodes()) names.push_back(node.op);
-        return names;
-      })
+      .def("ops",
+           [](const Trace& t) {
+             std::vector<std::string> names;
+             for (const graph::Node& node : t.graph().nodes()) names.push_back(node.op);
+             return names;
+           })
       .def("finish", &finish);
   py::class_<Replay>(m, "Replay")
       .def_readonly("inputs", &Replay::inputs)

@@ -219,6 +219,7 @@ void Recorder::spoil(Activation& self, Stop reason, std::string detail) {
   active_ = false;
   flush();
   trace_->leave();
+  if (spoiled) spoiled();
   root_.request_boundary();
 }
 

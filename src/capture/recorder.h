@@ -7,6 +7,7 @@
 // known to the trace. Whatever fits none of these spoils the recording: the instruction is marked, the program goes on
 // as in eager, and the next recording ends before that instruction.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -99,6 +100,8 @@ class Recorder final : public Semantics, public Provenance {
   void made(Activation&, PyObject*) override;
   void caught(Activation&, PyObject*) override;
 
+  /// Called when the recording is spoiled, while the frames of trouble() are alive.
+  std::function<void()> spoiled;
   /// Marks of the root's frame: instructions that are not to be recorded.
   const std::unordered_map<int, FrameCache::Mark>* marks = nullptr;
 

@@ -288,6 +288,11 @@ Director::Go Session::begin_recording(Root& root, FrameCache::Entry& entry) {
   root.recorder = std::make_unique<Recorder>(activation, state_.volatile_ints, root.top);
   Recorder& recorder = *root.recorder;
   recorder.marks = &root.cache->marks;
+  recorder.spoiled = [this, &root] {
+    const Recorder::Trouble& trouble = root.recorder->trouble();
+    note_break(*trouble.where, trouble.stop, trouble.detail);
+    mark_trouble(root, trouble);
+  };
   root.recorded_at = activation.next();
   if (PyGC_IsEnabled()) {  // finalizers of other objects are not part of the program
     PyGC_Disable();
@@ -339,10 +344,7 @@ void Session::save(Root& root, std::unique_ptr<Segment> segment) {
 // The recording is over, kept or not: what it held is let go.
 void Session::end_recording(Root& root) {
   if (root.recorder) {
-    Recorder::Trouble trouble = root.recorder->trouble();
-    bool spoiled = trouble.stop != Stop::kNone && !root.recorder->active();
     root.recorder->abandon();
-    if (spoiled) mark_trouble(root, trouble);
     root.recorder.reset();
   }
   if (gc_off_) {
@@ -383,7 +385,7 @@ void Session::mark_trouble(Root& root, const Recorder::Trouble& trouble) {
 Director::Go Session::stopped(Activation& activation) {
   Root* root = static_cast<Root*>(activation.note);
   Recorder* recorder = top_ && top_->recorder ? top_->recorder.get() : nullptr;
-  if (!recorder) return Go::kStepOver;
+  if (!recorder || !recorder->active()) return root ? step_over(*root) : Go::kStepOver;  // it was spoiled just now
   Recorder::Trouble trouble = recorder->trouble();
   note_break(*(trouble.where ? trouble.where : &activation), trouble.stop, trouble.detail);
   if (root && root == top_) {

@@ -111,7 +111,7 @@ constexpr const char* kTensorOpaque =
     "_cdata is_shared pin_memory is_pinned __deepcopy__ module_load swap_tensors _use_count "
     "rename_ rename align_to refine_names _update_names new_tensor has_names";
 constexpr const char* kFunctionOpaque =
-    "from_file frombuffer from_numpy as_tensor asarray set_printoptions _dim_arange manual_seed seed set_default_dtype";
+    "_make_dual _unpack_dual _fw_primal from_file frombuffer from_numpy as_tensor asarray set_printoptions _dim_arange manual_seed seed set_default_dtype";
 
 using Table = std::unordered_map<const void*, CallClass>;
 

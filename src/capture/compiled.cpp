@@ -67,7 +67,14 @@ PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject*
     GuardContext context;
     context.roots = args;
     context.root_count = positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
-    if (auto segment = find_segment(entry, context, positional, kwnames); segment && segment->returns) {
+    auto segment = find_segment(entry, context, positional, kwnames);
+    if (segment && !segment->returns) {
+      Ref alive = Ref::share(object);
+      Session session(*self->state, self->function, self->self, args, positional, kwnames);
+      session.start_with(std::move(segment), std::move(context));
+      return session.run();
+    }
+    if (segment) {
       BuildContext built;
       switch (run_segment(*segment, context, built)) {
         case Outcome::kDone: return build(segment->result, built);

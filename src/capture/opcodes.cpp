@@ -126,7 +126,7 @@ static constexpr OpcodeRow kRows[] = {
     {"BUILD_CONST_KEY_MAP",          {{156, 156}},  build_const_key_map},
     {"BUILD_STRING",                 {{157, 157}},  build_string,           kQuiet},
     {"BUILD_SLICE",                  {{133, 133}},  build_slice,            kQuiet},
-    {"LIST_APPEND",                  {{145, 145}},  list_append,            kQuiet},
+    {"LIST_APPEND",                  {{145, 145}},  list_append},
     {"SET_ADD",                      {{146, 146}},  set_add},
     {"MAP_ADD",                      {{147, 147}},  map_add},
     {"LIST_EXTEND",                  {{162, 162}},  list_extend},

@@ -94,16 +94,18 @@ Step build_slice(Evaluator& e, int count) {
   return built(e, count, slice);
 }
 
-Step list_append(Evaluator& e, int depth) { return e.finish(1, PyList_Append(e.peek(depth + 1), e.peek(1))); }
+Step list_append(Evaluator& e, int depth) {
+  return e.finish(1, e.semantics().collect(e.activation(), e.peek(depth + 1), nullptr, e.peek(1)));
+}
 
 Step set_add(Evaluator& e, int depth) {
   if (Step step = ask_about_keys(e, 1, 1, 1); step != Step::kNext) return step;
-  return e.finish(1, PySet_Add(e.peek(depth + 1), e.peek(1)));
+  return e.finish(1, e.semantics().collect(e.activation(), e.peek(depth + 1), nullptr, e.peek(1)));
 }
 
 Step map_add(Evaluator& e, int depth) {
   if (Step step = ask_about_keys(e, 2, 1, 1); step != Step::kNext) return step;
-  return e.finish(2, PyDict_SetItem(e.peek(depth + 2), e.peek(2), e.peek(1)));
+  return e.finish(2, e.semantics().collect(e.activation(), e.peek(depth + 2), e.peek(2), e.peek(1)));
 }
 
 Step list_extend(Evaluator& e, int depth) {

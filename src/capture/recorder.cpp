@@ -142,7 +142,7 @@ void Recorder::add_slot_roots() {
       } else {
         enter_outside(object, source);
       }
-    } else {
+    } else if (i >= locals) {  // an empty local is not read; the call protocol's NULL is
       SourceId source = guards().sources.root(i, name);
       guards().steps.push_back({FloatingStep::Kind::kAbsent, source, {}, {}, {}, {}, 0, {}});
     }

@@ -91,6 +91,7 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* call_ex(Activation&, PyObject*, PyObject*, PyObject*) override;
   PyObject* import_name(Activation&, PyObject*, PyObject*, PyObject*) override;
   PyObject* import_from(Activation&, PyObject*, PyObject*) override;
+  int collect(Activation&, PyObject*, PyObject*, PyObject*) override;
   int extend_list(Activation&, PyObject*, PyObject*) override;
   int update_set(Activation&, PyObject*, PyObject*) override;
   int update_dict(Activation&, PyObject*, PyObject*) override;

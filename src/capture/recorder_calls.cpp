@@ -458,6 +458,11 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
         }
         return raw();
       }
+      // Text of a tensor, order among tensors: their data. A sum of tensors is only operators.
+      std::string pure_name = callable_name(callable);
+      bool adds = pure_name == "sum" || pure_name == "all" || pure_name == "any" || pure_name.find("_has_torch") != std::string::npos;
+      for (size_t i = 0; i < count && !adds; ++i)
+        if (is_tensor(args[i])) return stop(self, Stop::kTensorData, pure_name);
       if (bound && !readable(self, bound)) return stop(self, unreadable_stop_, unreadable_detail_);
       for (size_t i = 0; i < count; ++i)
         if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);

@@ -76,7 +76,9 @@ bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
 void Recorder::adopt_torch(Activation& self, PyObject* result, const std::string& name, int depth) {
   if (!active_ || is_value(result)) return;
   if (is_tensor(result)) {
-    if (!info(result) && !trace_->made_here(tensor_of(result))) spoil(self, Stop::kUnknownTensor, name);
+    const at::Tensor& tensor = tensor_of(result);
+    if (!info(result) && !trace_->made_here(tensor)) spoil(self, Stop::kUnknownTensor, name);
+    else if (!info(result) && tensor.is_leaf() && tensor.requires_grad()) spoil(self, Stop::kTensorAttribute, "requires_grad");
     return;
   }
   if (info(result)) return;
@@ -418,9 +420,28 @@ PyObject* Recorder::import_from(Activation& self, PyObject* module, PyObject* na
 
 // ---------------------------------------------------------------------------------------------------- displays
 
+int Recorder::collect(Activation& self, PyObject* container, PyObject* key, PyObject* value) {
+  if (!active_) return Semantics::collect(self, container, key, value);
+  if (marked(self)) return kStopStatus;
+  if (key) specialise(key);
+  else if (PySet_Check(container)) specialise(value);
+  // The segment may have begun in the middle of a comprehension: then its container is from outside.
+  if (!is_made(container)) {
+    const char* method = key ? "__setitem__" : PyList_Check(container) ? "append" : "add";
+    Ref descriptor = Ref::take(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(container)), method));
+    PyObject* args[] = {nullptr, container, key ? key : value, value};
+    PyObject* done = call_effect(self, descriptor.get(), CallClass::kEffect, args + 1, (key ? 3 : 2) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr, nullptr);
+    if (done == kStop) return kStopStatus;
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+  }
+  return Semantics::collect(self, container, key, value);
+}
+
 int Recorder::extend_list(Activation& self, PyObject* list, PyObject* source) {
   if (!active_) return Semantics::extend_list(self, list, source);
   if (marked(self)) return kStopStatus;
+  if (!is_made(list)) return stop_status(self, Stop::kEffect, "a list display");
   if (is_tensor(source)) return stop_status(self, Stop::kInstruction, "unpacking of a tensor");
   if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   if (is_outside(source) && PyIter_Check(source) && !is_python_class(Py_TYPE(source))) return stop_status(self, Stop::kOutsideIterator, Py_TYPE(source)->tp_name);
@@ -432,6 +453,7 @@ int Recorder::extend_list(Activation& self, PyObject* list, PyObject* source) {
 int Recorder::update_set(Activation& self, PyObject* set, PyObject* source) {
   if (!active_) return Semantics::update_set(self, set, source);
   if (marked(self)) return kStopStatus;
+  if (!is_made(set)) return stop_status(self, Stop::kEffect, "a set display");
   if (!readable(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   return Semantics::update_set(self, set, source);
 }
@@ -439,6 +461,7 @@ int Recorder::update_set(Activation& self, PyObject* set, PyObject* source) {
 int Recorder::update_dict(Activation& self, PyObject* dict, PyObject* source) {
   if (!active_) return Semantics::update_dict(self, dict, source);
   if (marked(self)) return kStopStatus;
+  if (!is_made(dict)) return stop_status(self, Stop::kEffect, "a dict display");
   if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   if (!is_value(source)) note_class(source);
   if (is_outside(source)) note_all(self, source);
@@ -448,6 +471,7 @@ int Recorder::update_dict(Activation& self, PyObject* dict, PyObject* source) {
 int Recorder::merge_dict(Activation& self, PyObject* dict, PyObject* source, PyObject* callable) {
   if (!active_) return Semantics::merge_dict(self, dict, source, callable);
   if (marked(self)) return kStopStatus;
+  if (!is_made(dict)) return stop_status(self, Stop::kEffect, "a dict display");
   if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   if (!is_value(source)) note_class(source);
   if (is_outside(source)) note_all(self, source);

@@ -237,6 +237,7 @@ void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObjec
   specialise(key);
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (!value && PyErr_Occurred()) PyErr_Clear();
+  Ref held = Ref::share(value);
   if (guards().sources.floating(source)) {
     if (!keyed_.insert({dict, key}).second) return;
     // The source of an instance dict is the instance: its entries are attributes.
@@ -288,6 +289,7 @@ bool Recorder::note_all(Activation& self, PyObject* container) {
   SourceId source = known->source;
   if (is_floating) resolve(container);
   auto part = [&](PyObject* value, PyObject* key, Py_ssize_t index) {
+    Ref held = Ref::share(value);  // it is old, however few references there are
     if (!is_floating) {
       if (!is_value(value) && !info(value)) enter_outside(value, guards().sources.part(Source::Kind::kItem, source, key, index));
       else if (floating(value)) pin(value);

@@ -15,7 +15,14 @@ PyObject* Recorder::torch_leaf(Activation& self, const std::string& name, Run&& 
     Hooked nobody(nullptr);
     result = run();
   }
-  if (!result) return nullptr;
+  if (!result) {
+    // Whether an operator fails may depend on data: the path behind it is not to be repeated.
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    spoil(self, Stop::kRaised, name);
+    PyErr_Restore(type, value, traceback);
+    return nullptr;
+  }
   if (trace_->data_reads() != reads) {
     spoil(self, Stop::kTensorData, name);
     return result;

@@ -349,6 +349,11 @@ int Semantics::unpack(Activation&, PyObject* sequence, int before, int after, Py
   return status;
 }
 
+int Semantics::collect(Activation&, PyObject* container, PyObject* key, PyObject* value) {
+  if (key != nullptr) return PyDict_SetItem(container, key, value);
+  return PyList_Check(container) ? PyList_Append(container, value) : PySet_Add(container, value);
+}
+
 int Semantics::other(Activation&, const char*) { return 0; }
 
 }  // namespace magneto::capture

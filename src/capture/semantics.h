@@ -69,6 +69,8 @@ class Semantics {
   virtual PyObject* import_from(Activation& self, PyObject* module,
                                 PyObject* name);  ///< nullptr without error: missing
 
+  /// A comprehension adds one element (key nullptr) or entry to its list, set or dict.
+  virtual int collect(Activation& self, PyObject* container, PyObject* key, PyObject* value);
   // Containers that were made by the frame itself and are filled from `source` (unpacking, starred displays).
   virtual int extend_list(Activation& self, PyObject* list, PyObject* source);
   virtual int update_set(Activation& self, PyObject* set, PyObject* source);

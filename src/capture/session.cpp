@@ -204,6 +204,10 @@ Director::Go Session::at_boundary(Activation& activation) {
   FrameCache::Entry& entry = root->cache->entries[activation.next()];
   if (entry.given_up) return Go::kHandOver;
 
+  if (first_segment_) {
+    auto segment = std::move(first_segment_);
+    return apply(*root, *segment, first_context_);
+  }
   std::vector<PyObject*> roots;
   bool arguments = collect_roots(*root, roots);
   GuardContext context;

@@ -43,6 +43,11 @@ class Session final : public Director {
   Session(CaptureState& state, PyObject* function, PyObject* self, PyObject* const* args, size_t positional, PyObject* kwnames);
   ~Session() override;
 
+  /// A segment at the function's start whose guards were just found to hold, with what they found.
+  void start_with(std::shared_ptr<Segment> segment, GuardContext context) {
+    first_segment_ = std::move(segment);
+    first_context_ = std::move(context);
+  }
   /// Calls the function. New reference or nullptr with an error.
   PyObject* run();
 
@@ -84,6 +89,8 @@ class Session final : public Director {
   PyObject* const* args_;
   size_t positional_;
   PyObject* kwnames_;
+  std::shared_ptr<Segment> first_segment_;
+  GuardContext first_context_;
   bool expecting_ = true;
   Root* top_ = nullptr;
   bool gc_off_ = false;

@@ -1,0 +1,179 @@
+"""Objects: slots, identity, changed classes, copies, namespaces, tensors with attributes and tensor subclasses."""
+
+import copy
+import types
+
+import torch
+from torch import randn
+
+from harness import fresh, module_program, same_as_eager
+
+
+class Box:
+    pass
+
+
+def with_object(cls, f, *args):
+    """A program with one object of its own as state."""
+
+    @fresh
+    def program():
+        thing = cls(*args)
+        return (lambda x: f(thing, x)), thing
+
+    return program
+
+
+def test_slots():
+    class Slotted:
+        __slots__ = ("a", "b")
+
+        def __init__(self):
+            self.a = 1
+
+    def f(thing, x):
+        thing.a += 1
+        thing.b = x
+        return x * thing.a
+
+    same_as_eager(with_object(Slotted, f), randn(2), change=lambda thing: setattr(thing, "a", 9))
+    same_as_eager(with_object(Slotted, lambda thing, x: setattr(thing, "c", x)), randn(2), raises=AttributeError)
+
+
+def test_identity_and_id():
+    def f(x, y):
+        z = x
+        return x is z, x is y, id(x) == id(z), x is not None, type(x) is torch.Tensor, x.shape is x.shape
+
+    x = randn(2)
+    same_as_eager(f, x, x, more=[((x, randn(2)), {})])
+
+
+def test_isinstance_and_issubclass():
+    def f(x, v):
+        return (isinstance(x, torch.Tensor), isinstance(x, (int, str)), isinstance(v, int | float), issubclass(bool, int),
+                isinstance(x, torch.nn.Parameter), isinstance(x.shape, tuple), isinstance(x.shape[0], int),
+                type(x.shape[0]) is int, callable(f), isinstance(v, bool))
+
+    same_as_eager(f, randn(2), 3, more=[((randn(2), 2.5), {}), ((torch.nn.Parameter(randn(2)), True), {})])
+
+
+def test_changing_the_class_of_an_object():
+    class A:
+        def go(self, x):
+            return x + 1
+
+    class B:
+        def go(self, x):
+            return x * 5
+
+    same_as_eager(with_object(A, lambda a, x: a.go(x)), randn(2), change=lambda a: setattr(a, "__class__", B))
+
+
+def test_changing_a_class_attribute_and_a_method():
+    program = module_program("""
+        class Scaler:
+            k = 2
+            def go(self, x):
+                return x * self.k
+        scaler = Scaler()
+        def f(x):
+            return scaler.go(x)
+    """)
+    same_as_eager(program, randn(2), change=lambda m: setattr(m.Scaler, "k", 5))
+    same_as_eager(program, randn(2), change=lambda m: setattr(m.Scaler, "go", lambda self, x: x - 1))
+    same_as_eager(program, randn(2), change=lambda m: setattr(m.scaler, "k", 9))
+    same_as_eager(program, randn(2), change=lambda m: setattr(m.scaler, "go", lambda x: x / 2))
+
+
+def test_an_object_passed_in_is_written_to():
+    def f(box, x):
+        box.out = x * box.scale
+        box.history = [*getattr(box, "history", []), box.out]
+        return box
+
+    @fresh
+    def program():
+        box = Box()
+        box.scale = 2
+        return (lambda x: f(box, x)), box
+
+    same_as_eager(program, randn(2), change=lambda box: setattr(box, "scale", 3))
+
+
+def test_copies_made_inside():
+    def f(box, x):
+        box.inner = [x]
+        shallow, deep = copy.copy(box), copy.deepcopy({"n": [1, 2]})
+        shallow.inner.append(x + 1)
+        return shallow, deep, copy.copy([x])
+
+    same_as_eager(with_object(Box, f), randn(2))
+
+
+def test_deepcopy_of_a_tensor():
+    same_as_eager(lambda x: copy.deepcopy(x) * 2, randn(2))
+
+
+def test_simple_namespace_and_mapping_proxy():
+    def f(x):
+        ns = types.SimpleNamespace(a=x, b=1)
+        ns.c = ns.a + ns.b
+        return ns, types.MappingProxyType({"k": x})["k"]
+
+    same_as_eager(f, randn(2))
+
+
+def test_a_linked_list_of_nodes():
+    class Node:
+        def __init__(self, v, rest):
+            self.v, self.rest = v, rest
+
+    def f(x):
+        head = None
+        for row in x:
+            head = Node(row * 2, head)
+        head.rest.back = head
+        return head
+
+    same_as_eager(f, randn(3, 2))
+
+
+def test_bound_methods_and_unbound_methods_of_tensors():
+    def f(x):
+        relu, add = x.relu, torch.Tensor.add
+        return relu(), add(x, 1), getattr(x, "exp")(), torch.Tensor.sum(x), list(map(torch.Tensor.neg, [x]))
+
+    same_as_eager(f, randn(3))
+
+
+def test_attributes_on_a_tensor():
+    def f(x):
+        seen = getattr(x, "tag", None)
+        y = x + 1
+        y.tag = "made"
+        x.tag = "mine"
+        return y, seen
+
+    same_as_eager(f, randn(3))
+
+
+def test_a_tensor_subclass():
+    class Tagged(torch.Tensor):
+        pass
+
+    def f(x):
+        y = x.as_subclass(Tagged)
+        return y + 1, type(y * 2).__name__, isinstance(y, Tagged), torch.relu(y)
+
+    same_as_eager(f, randn(3))
+
+
+def test_a_tensor_subclass_with_torch_function():
+    class Loud(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            print(func.__name__)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    same_as_eager(lambda x: (x.as_subclass(Loud) + 1).sum(), randn(3))

@@ -275,6 +275,12 @@ PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
       Py_XDECREF(found);  // the member keeps it alive
       break;
     }
+    case Source::Kind::kClosure:
+      if (PyFunction_Check(parent)) {
+        PyObject* closure = reinterpret_cast<PyFunctionObject*>(parent)->func_closure;
+        found = closure && source.index < PyTuple_GET_SIZE(closure) ? PyTuple_GET_ITEM(closure, source.index) : nullptr;
+      }
+      break;
     case Source::Kind::kSelf:
       if (PyMethod_Check(parent)) found = source.index == 0 ? PyMethod_GET_SELF(parent) : PyMethod_GET_FUNCTION(parent);
       break;
@@ -353,6 +359,12 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
       if (present < 0) PyErr_Clear();
       return present == step.number || miss([&] { return "membership in " + sources.describe(step.target) + " changed"; });
     }
+    case Kind::kFunction: {
+      auto* function = reinterpret_cast<PyFunctionObject*>(target);
+      return (PyFunction_Check(target) && function->func_code == step.object.get() && function->func_defaults == step.value.get() &&
+              function->func_kwdefaults == step.keys[0].get() && function->func_globals == step.keys[1].get()) ||
+             miss([&] { return "the function " + sources.describe(step.target) + " was changed"; });
+    }
     case Kind::kReRead: {
       PyObject* value = PyObject_GetAttr(target, step.object.get());
       if (!value) PyErr_Clear();
@@ -409,6 +421,7 @@ std::vector<std::string> GuardProgram::describe() const {
       case Kind::kNotPinned: break;
       case Kind::kSymbol: out.push_back(path + " is an int (any)"); break;
       case Kind::kMember: out.push_back("membership in " + path); break;
+      case Kind::kFunction: out.push_back("function " + path); break;
       case Kind::kReRead: out.push_back(path + "." + text_of_object(s.object.get())); break;
     }
   }

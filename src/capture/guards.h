@@ -68,6 +68,7 @@ struct FloatingStep {
     kNotPinned,
     kSymbol,      ///< an exact int; symbols[number] takes it
     kMember,      ///< membership in a set, `number` is the answer
+    kFunction,    ///< a function with this code (object), these defaults (value), kwdefaults and globals (keys)
     kReRead,      ///< PyObject_GetAttr(current[target], object) gives `value` again
   };
   Kind kind;

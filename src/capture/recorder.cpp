@@ -92,7 +92,7 @@ void Recorder::add_argument_roots(PyObject* const* args, size_t count, const std
   for (int slot = 0; slot < root_.local_count(); ++slot) entry_slots_.emplace_back(slot, root_.local(slot));
 }
 
-void Recorder::add_slot_roots() {
+void Recorder::add_slot_roots(bool function_is_fixed) {
   int locals = root_.local_count(), depth = root_.stack_depth();
   std::vector<PyObject*> stack;
   for (int i = 0; i < locals + depth; ++i) {
@@ -154,10 +154,27 @@ void Recorder::add_slot_roots() {
     }
   }
   root_.set_stack(stack);
+  if (function_is_fixed) return;
+  PyFunctionObject* function = root_.function();
+  PyObject* object = reinterpret_cast<PyObject*>(function);
+  if (info(object)) return pin(object);
+  SourceId source = guards().sources.root(locals + depth, function->func_name);
+  enter_outside(object, source);
+  resolve(object);
+  guards().steps.push_back({FloatingStep::Kind::kFunction, source, {}, Ref::share(function->func_code), Ref::share(function->func_defaults),
+                            {Ref::share(function->func_kwdefaults), Ref::share(function->func_globals)}, 0, {}});
+  functions_.insert(object);
+  if (function->func_kwdefaults && !info(function->func_kwdefaults)) {
+    enter_outside(function->func_kwdefaults, guards().sources.pinned({}, function->func_qualname));
+    active_ = true;  // the table may grow before the recording begins
+    note_all(root_, function->func_kwdefaults);
+    active_ = false;
+  }
 }
 
 void Recorder::begin() {
   active_ = true;
+  handled_ = root_.thread()->exc_info->exc_value;
   trace_->enter();
 }
 
@@ -181,7 +198,11 @@ void Recorder::enter_frame(Activation& activation) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(function->func_closure); ++i) {
       PyObject* cell = PyTuple_GET_ITEM(function->func_closure, i);
       Py_ssize_t free = code->co_nlocalsplus - PyTuple_GET_SIZE(function->func_closure) + i;
-      pinned(cell, PyTuple_GET_ITEM(code->co_localsplusnames, free));
+      PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, free);
+      if (info(cell)) continue;
+      if (floating(reinterpret_cast<PyObject*>(function)))
+        enter_outside(cell, guards().sources.part(Source::Kind::kClosure, source_of(reinterpret_cast<PyObject*>(function)), name, i));
+      else pinned(cell, name);
     }
   if (!function_made) {
     if (function->func_defaults)
@@ -306,6 +327,11 @@ bool Recorder::is_constant_tuple(PyObject* object) {
   return true;
 }
 
+bool Recorder::inside_handler() const {
+  auto plain = [](PyObject* value) { return value == Py_None ? nullptr : value; };
+  return plain(root_.thread()->exc_info->exc_value) != plain(handled_);
+}
+
 std::unique_ptr<Segment> Recorder::finish_return(PyObject* result) { return finish(true, result); }
 std::unique_ptr<Segment> Recorder::finish_break() { return finish(false, nullptr); }
 
@@ -315,6 +341,10 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
   bool flushed = flush();
   trace_->leave();
   if (!flushed) return nullptr;
+  if (!returns && inside_handler()) {  // which exception is being handled is no slot: the raising instruction is stepped over next time
+    trouble_ = {Stop::kHandlerExit, "", caught_at_, &root_};
+    return nullptr;
+  }
 
   Segment& segment = *segment_;
   RecipeWriter writer(*this);

@@ -37,7 +37,8 @@ class Recorder final : public Semantics, public Provenance {
 
   void add_pinned_root(PyObject* object, PyObject* name);  ///< the callable, its self: the same object at every call
   void add_argument_roots(PyObject* const* args, size_t count, const std::vector<Ref>& names);
-  void add_slot_roots();                                   ///< all slots of the root's frame
+  /// All slots of the root's frame; behind them its function, unless that is the same at every call.
+  void add_slot_roots(bool function_is_fixed);
   void begin();                                            ///< the trace is entered
 
   bool active() const { return active_; }
@@ -132,6 +133,7 @@ class Recorder final : public Semantics, public Provenance {
   SourceId source_of(PyObject* object) { Info* i = info(object); return i ? i->source : SourceId(); }
   GuardProgram& guards() { return segment_->guards; }
   int root_instruction() const { return root_.next(); }
+  bool inside_handler() const;                               ///< an exception caught by the root since the start is being handled
   PyObject* stop(Activation& self, Stop reason, std::string detail);
   int stop_status(Activation& self, Stop reason, std::string detail);
   void spoil(Activation& self, Stop reason, std::string detail);
@@ -212,6 +214,8 @@ class Recorder final : public Semantics, public Provenance {
   std::vector<Pending> effects_;
   std::vector<std::pair<int, PyObject*>> entry_slots_;       // what each local held when the segment began (borrowed, held)
   std::vector<PyObject*> tagged_;                            // ints that replaced slots
+  PyObject* handled_ = nullptr;                              // what was handled when the segment began (borrowed)
+  int caught_at_ = -1;                                       // root instruction whose exception the root caught last
   Trouble trouble_;
 };
 

@@ -49,6 +49,7 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
   if (type == &PyFunction_Type) return call_function(self, callable, args, nargsf, kwnames);
   if (type == &PyMethod_Type) {
     PyObject* bound = PyMethod_GET_SELF(callable);
+    Ref held = Ref::share(bound), held_function = Ref::share(PyMethod_GET_FUNCTION(callable));  // old, however few references there are
     adopt(self, bound, Source::Kind::kSelf, callable, nullptr, 0, "a bound method");
     adopt(self, PyMethod_GET_FUNCTION(callable), Source::Kind::kSelf, callable, nullptr, 1, "a bound method");
     if (floating(callable)) {

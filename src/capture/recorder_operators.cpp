@@ -528,8 +528,10 @@ void Recorder::made(Activation&, PyObject* object) {
   enter_made(object);
 }
 
-void Recorder::caught(Activation&, PyObject* exception) {
-  if (active_ && !info(exception)) enter_made(exception);
+void Recorder::caught(Activation& self, PyObject* exception) {
+  if (!active_) return;
+  if (!info(exception)) enter_made(exception);
+  if (&self == &root_) caught_at_ = root_instruction();
 }
 
 }  // namespace magneto::capture

@@ -353,8 +353,8 @@ void Recorder::note_function(PyFunctionObject* function) {
   PyObject* object = reinterpret_cast<PyObject*>(function);
   if (is_made(object)) return;
   if (!info(object)) enter_outside(object, guards().sources.pinned({}, function->func_qualname));
-  pin(object);
   if (!functions_.insert(object).second) return;
+  pin(object);
   guards().functions.push_back({Ref::share(object), Ref::share(function->func_code), Ref::share(function->func_defaults),
                                 Ref::share(function->func_kwdefaults)});
   if (function->func_kwdefaults) {

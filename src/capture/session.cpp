@@ -176,6 +176,7 @@ bool Session::collect_roots(Root& root, std::vector<PyObject*>& roots) const {
   }
   for (int i = 0; i < activation.local_count(); ++i) roots.push_back(activation.local(i));
   for (int i = 0; i < activation.stack_depth(); ++i) roots.push_back(activation.stack(i));
+  if (!root.top) roots.push_back(reinterpret_cast<PyObject*>(activation.function()));
   return false;
 }
 
@@ -319,7 +320,7 @@ Director::Go Session::begin_recording(Root& root, FrameCache::Entry& entry) {
     }
     recorder.add_argument_roots(args_, count, names);
   } else {
-    recorder.add_slot_roots();
+    recorder.add_slot_roots(root.top);
   }
   recorder.begin();
   recorder.enter_frame(activation);

@@ -28,6 +28,7 @@ std::string Sources::describe(SourceId id) const {
     case Source::Kind::kItem:
       return parent + "[" + (source.key ? key_text(source.key.get(), false) : std::to_string(source.index)) + "]";
     case Source::Kind::kSelf: return parent;
+    case Source::Kind::kClosure: return source.key ? key_text(source.key.get(), true) : parent;
     case Source::Kind::kPinned:
     case Source::Kind::kAttr:
     case Source::Kind::kMember: {

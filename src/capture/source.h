@@ -21,6 +21,7 @@ struct Source {
     kItem,     ///< dict entry `key`, or list / tuple element `index`
     kCell,     ///< the content of the parent, a cell
     kMember,   ///< a __slots__ member of the parent
+    kClosure,  ///< cell `index` of the parent, a function
     kSelf,     ///< __self__ / __func__ of a bound method (`key` says which)
   };
   Kind kind = Kind::kPinned;

@@ -41,7 +41,8 @@ def others(value):
     if isinstance(value, bool):
         return [lambda: not value, lambda: None]
     if isinstance(value, int):
-        return [lambda: value + 1, lambda: 0, lambda: float(value)]
+        # Never zero: torch divides by some of these in C++ (num_heads), and then eager's process dies.
+        return [lambda: value + 1, lambda: value - 1 if value > 1 else value + 2, lambda: float(value)]
     if isinstance(value, float):
         return [lambda: value * 1.5 + 0.1, lambda: -value, lambda: None]
     if isinstance(value, str):

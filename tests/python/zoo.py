@@ -149,6 +149,9 @@ READS_DATA = {"bert", "Roberta", "DistilBert", "Albert", "Electra", "BertForSequ
 def build(name):
     torch.manual_seed(0)
     model, make = ALL[name]()
+    for parameter in model.parameters():
+        if parameter.dim() > 1 and not parameter.any():  # heads that start at zero would make every answer the same
+            torch.nn.init.normal_(parameter, std=0.02)
     return model.eval(), make
 
 

@@ -27,6 +27,7 @@ struct Step {
   const Operator* op = nullptr;
   std::vector<Slot> slots;
   std::vector<ValueId> outputs;  ///< invalid: undefined, or nobody reads it
+  std::vector<ValueId> drops;    ///< not read later, but too late to move
   bool grad = true;
   bool changes = false;  ///< writes to memory of an input, or draws random numbers
 };
@@ -67,7 +68,7 @@ struct Program::Body {
   }
 
   static Step make_step(const graph::Node& node) {
-    Step step{.op = &look_up(node.op), .slots = {}, .outputs = node.outputs, .grad = node.grad};
+    Step step{.op = &look_up(node.op), .slots = {}, .outputs = node.outputs, .drops = {}, .grad = node.grad};
     base::check(node.args.size() == step.op->arguments.size(), "program: ", node.op, " has ", node.args.size(),
                 " arguments, its schema ", step.op->arguments.size());
     for (size_t a = 0; a < node.args.size(); ++a) step.slots.push_back(make_slot(node.args[a], step.op->arguments[a]));
@@ -99,12 +100,17 @@ struct Program::Body {
     for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
       for (ValueId& output : step->outputs)
         if (output.valid() && !wanted[output.index()]) output = ValueId();
-      for (auto slot = step->slots.rbegin(); slot != step->slots.rend(); ++slot)
-        for (size_t v = slot->values.size(); v-- > 0;) {
-          if (!slot->values[v].valid()) continue;
-          slot->last[v] = !wanted[slot->values[v].index()];
-          wanted[slot->values[v].index()] = true;
+      for (size_t a = step->slots.size(); a-- > 0;) {
+        Slot& slot = step->slots[a];
+        for (size_t v = slot.values.size(); v-- > 0;) {
+          if (!slot.values[v].valid()) continue;
+          const bool last = !wanted[slot.values[v].index()];
+          wanted[slot.values[v].index()] = true;
+          // A kernel that returns its argument returns a reference to it: it must outlive the stack.
+          if (last && step->op->writes[a]) step->drops.push_back(slot.values[v]);
+          else slot.last[v] = last;
         }
+      }
     }
   }
 
@@ -218,6 +224,7 @@ Program::Failure Program::run(std::vector<at::Tensor> inputs, std::vector<at::Te
       for (const Slot& slot : step.slots) push(slot, values, stack);
       call(*step.op, stack);
       store(step, stack, values);
+      for (ValueId dropped : step.drops) values[dropped.index()] = at::Tensor();
     } catch (...) {
       failure.error = std::current_exception();
       return failure;

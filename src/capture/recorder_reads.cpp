@@ -116,6 +116,8 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
     return;
   }
   if (Py_REFCNT(object) == 1) return enter_made(object);
+  if (kind == Source::Kind::kSelf && parent && is_made(parent) && PyFunction_Check(object))  // found on a class, whose version is guarded
+    return enter_outside(object, guards().sources.pinned({}, reinterpret_cast<PyFunctionObject*>(object)->func_qualname));
   if (parent && is_made(parent)) {
     if (Py_REFCNT(object) == 2) return enter_made(object);  // its holder and we: nobody else knows it
     if (PyTuple_CheckExact(object) || is_global_constant(object)) {
@@ -179,8 +181,12 @@ bool Recorder::touch_tensor(PyObject* object) {
   } else {
     guards().tensors.push_back({Ref::take(PyWeakref_NewRef(object, nullptr)), object, std::move(meta), known->source});
   }
-  trace_->add_input(tensor, guards().sources.describe(known->source));
-  return true;
+  try {
+    trace_->add_input(tensor, guards().sources.describe(known->source));
+    return true;
+  } catch (const std::exception&) {  // a kind of tensor that no graph holds
+    return false;
+  }
 }
 
 // ---------------------------------------------------------------------------------------------------- containers

@@ -58,7 +58,7 @@ inline constexpr StopText kStopTexts[] = {
      "pass a list or tuple instead of an iterator"},
     {Stop::kUnknownTensor, "a tensor comes out of %s, which is no torch operator",
      "make the tensor with a torch operator, or pass it in as an argument"},
-    {Stop::kTensorSubclass, "a tensor subclass (%s) takes part", "pass a plain torch.Tensor"},
+    {Stop::kTensorSubclass, "a tensor takes part that is not a plain dense one (%s)", "pass a plain, strided torch.Tensor"},
     {Stop::kTensorAttribute, "the attribute %s of a tensor is state outside of the graph",
      "read or set it outside of the compiled function"},
     {Stop::kFinalizer, "an object with a finalizer (%s) is made here",

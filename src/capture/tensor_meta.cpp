@@ -38,7 +38,13 @@ PyTypeObject* size_type() { return types().size; }
 bool is_tensor(PyObject* object) { return PyType_IsSubtype(Py_TYPE(object), types().base); }
 bool is_plain_tensor(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  return type == types().tensor || type == types().parameter || type == types().buffer;
+  if (type != types().tensor && type != types().parameter && type != types().buffer) return false;
+  const c10::TensorImpl* impl = tensor_of(object).unsafeGetTensorImpl();
+  auto keys = impl->key_set();
+  return impl->layout() == c10::kStrided && !keys.has(c10::DispatchKey::Python) && !keys.has(c10::DispatchKey::NestedTensor) &&
+         !keys.has_any(c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::FuncTorchBatched,
+                                            c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize})) &&
+         !c10::isQIntType(c10::typeMetaToScalarType(impl->dtype()));
 }
 const at::Tensor& tensor_of(PyObject* object) { return THPVariable_Unpack(object); }
 

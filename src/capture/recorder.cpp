@@ -310,7 +310,7 @@ Provenance::Answer Recorder::origin(PyObject* object) {
         return answer;
     }
   PyTypeObject* type = Py_TYPE(object);
-  bool constant = is_value(object) || is_constant_tuple(object) || PyType_Check(object) || PyModule_Check(object) ||
+  bool constant = is_value(object) || PyFunction_Check(object) /* of a method, found on a class */ || is_constant_tuple(object) || PyType_Check(object) || PyModule_Check(object) ||
                   (PyCFunction_Check(object) && (!PyCFunction_GET_SELF(object) || PyModule_Check(PyCFunction_GET_SELF(object)))) ||
                   type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type || strncmp(type->tp_name, "torch.", 6) == 0;
   answer.origin = constant ? Origin::kConstant : Origin::kUnknown;

@@ -127,6 +127,13 @@ PyObject* Recorder::tensor_attr(Activation& self, PyObject* tensor, PyObject* na
 int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name) {
   PyTypeObject* type = Py_TYPE(owner);
   specialise(owner);
+  // A descriptor that C code hands to its own __get__ is found on the class, whose version is guarded.
+  auto descriptor_of = [&](PyTypeObject* holder) {
+    PyObject* found = _PyType_Lookup(holder, name);
+    if (found && is_python_class(Py_TYPE(found)) && !info(found)) enter_outside(found, guards().sources.pinned({}, name));
+  };
+  descriptor_of(type);
+  if (PyType_Check(owner)) descriptor_of(reinterpret_cast<PyTypeObject*>(owner));
   if (PyModule_CheckExact(owner)) {
     note_key(self, PyModule_GetDict(owner), name, nullptr, source_of(owner));
     return 0;
@@ -157,6 +164,7 @@ int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name) {
     while (is_python_class(base)) base = base->tp_base;
     PyObject* descriptor = _PyType_Lookup(type, name);
     bool method = descriptor && (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR);
+    if (strstr(type->tp_name, "_VariableFunctions")) return 0;  // the table of torch's functions
     if (!method) return stop_status(self, Stop::kOpaqueAttribute, std::string(type->tp_name) + "." + PyUnicode_AsUTF8(name));
     return 0;
   }

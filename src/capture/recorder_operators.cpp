@@ -78,7 +78,7 @@ void Recorder::adopt_torch(Activation& self, PyObject* result, const std::string
   if (is_tensor(result)) {
     const at::Tensor& tensor = tensor_of(result);
     if (!info(result) && !trace_->made_here(tensor)) spoil(self, Stop::kUnknownTensor, name);
-    else if (!info(result) && tensor.is_leaf() && tensor.requires_grad()) spoil(self, Stop::kTensorAttribute, "requires_grad");
+    else if (!info(result) && tensor.is_leaf() && tensor.requires_grad() && !tensor.is_view()) spoil(self, Stop::kTensorAttribute, "requires_grad");
     return;
   }
   if (info(result)) return;

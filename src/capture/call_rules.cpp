@@ -292,6 +292,20 @@ bool is_known_c_type(PyTypeObject* type) {
   return names.count(type->tp_name) > 0 || PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
 }
 
+PyObject* unbound(PyObject* callable) {
+  if (Py_TYPE(callable) == &_PyMethodWrapper_Type) return Py_NewRef(reinterpret_cast<PyObject*>(reinterpret_cast<WrapperObject*>(callable)->descr));
+  if (!PyCFunction_Check(callable) || !PyCFunction_GET_SELF(callable)) return Py_NewRef(callable);
+  auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
+  PyObject* mro = Py_TYPE(function->m_self)->tp_mro;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
+    PyObject* dict = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i))->tp_dict;
+    PyObject* entry = dict ? PyDict_GetItemString(dict, function->m_ml->ml_name) : nullptr;
+    if (entry && Py_TYPE(entry) == &PyMethodDescr_Type && reinterpret_cast<PyMethodDescrObject*>(entry)->d_method == function->m_ml)
+      return Py_NewRef(entry);
+  }
+  return nullptr;
+}
+
 std::string callable_name(PyObject* callable) {
   auto text = [](PyObject* o) -> std::string {
     const char* s = o && PyUnicode_Check(o) ? PyUnicode_AsUTF8(o) : nullptr;
@@ -308,6 +322,10 @@ std::string callable_name(PyObject* callable) {
     else if (self && PyType_Check(self)) owner = reinterpret_cast<PyTypeObject*>(self)->tp_name;
     else if (self && !PyCapsule_CheckExact(self) && !strstr(Py_TYPE(self)->tp_name, "pybind11")) owner = Py_TYPE(self)->tp_name;
     else owner = text(function->m_module);
+  } else if (Py_TYPE(callable) == &_PyMethodWrapper_Type) {
+    auto* descriptor = reinterpret_cast<PyDescrObject*>(reinterpret_cast<WrapperObject*>(callable)->descr);
+    owner = descriptor->d_type->tp_name;
+    name = text(descriptor->d_name);
   } else if (Py_TYPE(callable) == &PyMethodDescr_Type || Py_TYPE(callable) == &PyWrapperDescr_Type) {
     auto* descriptor = reinterpret_cast<PyDescrObject*>(callable);
     owner = descriptor->d_type->tp_name;

@@ -40,6 +40,9 @@ bool is_known_constructor(PyTypeObject* type);
 /// C types whose slots (iteration, items, operators, truth ...) read nothing but the object itself.
 bool is_known_c_type(PyTypeObject* type);
 
+/// The descriptor behind a bound C method: the same method, for any object. New reference; nullptr: none was found.
+PyObject* unbound(PyObject* callable);
+
 /// A name for messages: "time.perf_counter", "numpy.ndarray.sum".
 std::string callable_name(PyObject* callable);
 

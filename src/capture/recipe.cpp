@@ -217,6 +217,24 @@ Recipe RecipeWriter::write_made(PyObject* object, int) {
     }
     return recipe;
   }
+  // Iterators over dicts cannot be set to a position; a list of what remains gives the same elements.
+  if (type == &PyDictIterKey_Type || type == &PyDictIterValue_Type || type == &PyDictIterItem_Type) {
+    Ref reduced = Ref::take(PyObject_CallMethod(object, "__reduce__", nullptr));
+    PyObject* args = reduced && PyTuple_Check(reduced.get()) && PyTuple_GET_SIZE(reduced.get()) == 2 ? PyTuple_GET_ITEM(reduced.get(), 1) : nullptr;
+    if (!args || PyTuple_GET_SIZE(args) != 1 || !PyList_Check(PyTuple_GET_ITEM(args, 0)) || type == &PyDictIterItem_Type) {
+      PyErr_Clear();
+      return fail(object);
+    }
+    recipe.kind = Recipe::Kind::kIterator;
+    recipe.object = Ref::share(PyTuple_GET_ITEM(reduced.get(), 0));
+    recipe.parts.emplace_back();
+    Recipe rest;
+    rest.kind = Recipe::Kind::kList;
+    PyObject* list = PyTuple_GET_ITEM(args, 0);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) rest.parts.push_back(write(PyList_GET_ITEM(list, i)));
+    recipe.parts.push_back(std::move(rest));
+    return recipe;
+  }
   if (is_python_class(type)) return write_instance(object);
   return fail(object);
 }

@@ -281,6 +281,13 @@ void Recorder::abandon() {
 
 // ---------------------------------------------------------------------------------------------------- the end
 
+// Objects that can neither change nor be told apart from an equal one.
+static bool is_frozen(PyObject* object) {
+  static const std::unordered_set<std::string_view> names = {"torch.device", "torch.dtype", "torch.layout", "torch.memory_format",
+                                                             "torch.finfo", "torch.iinfo", "range"};
+  return names.count(Py_TYPE(object)->tp_name) > 0;
+}
+
 Provenance::Answer Recorder::origin(PyObject* object) {
   Answer answer;
   Info* known = info(object);
@@ -299,7 +306,7 @@ Provenance::Answer Recorder::origin(PyObject* object) {
     return answer;
   }
   if (known) switch (known->cls) {
-      case Info::Class::kMade: answer.origin = Origin::kMade; return answer;
+      case Info::Class::kMade: answer.origin = is_frozen(object) ? Origin::kConstant : Origin::kMade; return answer;
       case Info::Class::kNumber: answer.origin = Origin::kNumber; answer.number = known->number; return answer;
       case Info::Class::kLazy: answer.origin = Origin::kRoot; answer.index = known->index; return answer;
       case Info::Class::kEffect: answer.origin = Origin::kEffect; answer.index = known->index; return answer;

@@ -66,6 +66,11 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
     return call_c(self, callable, args, nargsf, kwnames);
   if (strcmp(type->tp_name, "functools.partial") == 0) return call_partial(self, callable, args, nargsf, kwnames);
   if (strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0) return call_cached(self, callable, args, nargsf, kwnames);
+  if (strstr(type->tp_name, "ScriptFunction") || strstr(type->tp_name, "ScriptMethod")) {  // operators only
+    for (size_t i = 0; i < count; ++i)
+      if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+    return torch_leaf(self, "a scripted function", [&] { return PyObject_Vectorcall(callable, args, nargsf, kwnames); });
+  }
   if (type->tp_call && is_python_class(type)) {
     // __call__ of a Python class, as slot_tp_call finds it.
     static PyObject* name = PyUnicode_InternFromString("__call__");
@@ -152,7 +157,7 @@ PyObject* Recorder::call_cached(Activation& self, PyObject* wrapper, PyObject* c
   if (kwnames || !info(wrapper)) return stop(self, Stop::kOpaqueCall, "a cached function (functools.lru_cache)");
   for (size_t i = 0; i < count; ++i) {
     if (!is_value(args[i]) && !is_constant_tuple(args[i]) && strncmp(Py_TYPE(args[i])->tp_name, "torch.", 6) != 0 &&
-        !(is_outside(args[i]) && !floating(args[i]) && (PyType_Check(args[i]) || PyFunction_Check(args[i]))))
+        !(is_outside(args[i]) && !floating(args[i]) && !is_tensor(args[i]) && !PyList_Check(args[i]) && !PyDict_Check(args[i])))
       return stop(self, Stop::kOpaqueCall, "a cached function (functools.lru_cache)");
     specialise(args[i]);
   }
@@ -377,11 +382,8 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
     repeated.push_back(arg);
   }
   // Repeated through the type's own method, on whatever object stands there at replay.
-  Ref method = Ref::take(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(target)), name.substr(name.rfind('.') + 1).c_str()));
-  if (!method) {
-    PyErr_Clear();
-    return stop(self, Stop::kEffect, name);
-  }
+  Ref method = Ref::take(unbound(callable));
+  if (!method) return stop(self, Stop::kEffect, name);
   PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
   if (!result) return nullptr;
   record_call(method.get(), repeated.data(), repeated.size());
@@ -461,7 +463,8 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       }
       // Text of a tensor, order among tensors: their data. A sum of tensors is only operators.
       std::string pure_name = callable_name(callable);
-      bool adds = pure_name == "sum" || pure_name == "all" || pure_name == "any" || pure_name.find("_has_torch") != std::string::npos;
+      bool adds = pure_name == "sum" || pure_name == "all" || pure_name == "any" || pure_name.find("_has_torch") != std::string::npos ||
+                  pure_name.find("unwrap_if_dead") != std::string::npos;
       for (size_t i = 0; i < count && !adds; ++i)
         if (is_tensor(args[i])) return stop(self, Stop::kTensorData, pure_name);
       if (bound && !readable(self, bound)) return stop(self, unreadable_stop_, unreadable_detail_);

@@ -117,7 +117,7 @@ PyObject* Recorder::tensor_attr(Activation& self, PyObject* tensor, PyObject* na
   PyObject* dict = is_outside(tensor) ? instance_dict(tensor) : nullptr;
   if (!descriptor) {
     if (dict) note_key(self, dict, name, tensor, source_of(tensor));
-    else if (!instance_dict(tensor) && is_outside(tensor)) return stop(self, Stop::kTensorAttribute, text);
+    else if (!instance_dict(tensor) && is_outside(tensor)) note_member(tensor, name, nullptr);  // it has no attributes of its own
   }
   *handled = false;  // a method, a Python property, an attribute of the user's
   return nullptr;

@@ -245,7 +245,7 @@ int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
   } else if (!readable(self, container)) {
     return stop_status(self, unreadable_stop_, unreadable_detail_);
   }
-  if (is_tensor(item)) return stop_status(self, Stop::kTensorData, "in");
+  if (is_tensor(item) && !PyAnySet_Check(container) && !PyDict_Check(container)) return stop_status(self, Stop::kTensorData, "in");
   return Semantics::contains(self, container, item);
 }
 

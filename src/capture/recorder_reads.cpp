@@ -120,7 +120,7 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
     return enter_outside(object, guards().sources.pinned({}, reinterpret_cast<PyFunctionObject*>(object)->func_qualname));
   if (parent && is_made(parent)) {
     if (Py_REFCNT(object) == 2) return enter_made(object);  // its holder and we: nobody else knows it
-    if (PyTuple_CheckExact(object) || is_global_constant(object)) {
+    if (PyTuple_CheckExact(object) || is_global_constant(object) || PyFunction_Check(object)) {
       if (PyTuple_CheckExact(object)) enter_made(object);
       else enter_outside(object, guards().sources.pinned({}, key));
       return;
@@ -416,7 +416,7 @@ bool Recorder::slot_known(Activation& self, PyObject* object) {
   (void)self;
   PyTypeObject* type = Py_TYPE(object);
   while (is_python_class(type)) type = type->tp_base;
-  if (is_known_c_type(type) || is_tensor(object)) return true;
+  if (is_known_c_type(type) || is_tensor(object) || PyType_Check(object) || PyType_IsSubtype(type, &PyTuple_Type)) return true;
   unreadable_stop_ = Stop::kOpaqueSlot;
   unreadable_detail_ = type->tp_name;
   return false;

@@ -43,7 +43,7 @@ constexpr Row kRows[] = {
      "list.__len__ list.__iter__ list.__eq__ list.__ne__ list.__add__ list.__mul__ dict.__iter__ dict.__len__ dict.__eq__ dict.__ne__ dict.__or__ "
      "tuple.__iter__ tuple.__len__ tuple.__eq__ tuple.__ne__ tuple.__hash__ tuple.__add__ str.__eq__ str.__ne__ str.__hash__ str.__contains__ "
      "collections.OrderedDict.__iter__ collections.OrderedDict.__len__ collections.OrderedDict.__eq__ "
-     "object.__eq__ object.__ne__ object.__hash__ object.__format__ object.__str__ object.__repr__ object.__dir__ type.__repr__ "
+     "object.__eq__ object.__ne__ object.__format__ object.__str__ object.__repr__ object.__dir__ type.__repr__ "
      "int.__eq__ int.__ne__ int.__hash__ int.__add__ int.__sub__ int.__mul__ int.__floordiv__ int.__lt__ int.__le__ int.__gt__ int.__ge__ int.__index__ int.__int__ int.__repr__ "
      "float.__eq__ float.__mul__ float.__add__ "
      "set.__contains__ frozenset.__contains__ list.__contains__ tuple.__contains__ list.__getitem__ tuple.__getitem__ list.__reversed__ dict.__reversed__ "
@@ -53,6 +53,7 @@ constexpr Row kRows[] = {
      "torch._C._functorch.unwrap_if_dead torch.Size.numel "
      "_functools.reduce itertools.chain.from_iterable "
      "re.Pattern.match re.Pattern.search re.Pattern.fullmatch re.Match.group re.Match.groups"},
+    {CallClass::kIdentity, "builtins.id object.__hash__"},
     {CallClass::kNext, "builtins.next"},
     {CallClass::kReadKey,
      "dict.get dict.__getitem__ dict.__contains__ collections.OrderedDict.__getitem__ collections.OrderedDict.get "

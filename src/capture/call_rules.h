@@ -23,6 +23,7 @@ enum class CallClass : unsigned char {
   kTorch,      ///< runs operators; non-tensor results follow from the metadata of its arguments
   kData,       ///< reads the data of a tensor
   kTypeCall,   ///< type.__call__
+  kIdentity,   ///< id(): the address of an object
   kNext,       ///< next(iterator)
   kNew,        ///< object.__new__ and the like: makes an instance of its first argument
   kInit,       ///< object.__init__: nothing

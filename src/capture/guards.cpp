@@ -237,7 +237,7 @@ bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::st
   for (StateGuard& g : states) {
     std::vector<PyObject*> args{nullptr};
     for (Ref& arg : g.args) args.push_back(arg.get());
-    PyObject* value = PyObject_Vectorcall(g.callable.get(), args.data() + 1, g.args.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+    PyObject* value = PyObject_Vectorcall(g.callable.get(), args.data() + 1, (g.args.size() - (g.kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(g.kwnames.get())) : 0)) | PY_VECTORCALL_ARGUMENTS_OFFSET, g.kwnames.get());
     if (!value) PyErr_Clear();
     bool same = same_value(value, g.result.get());
     Py_XDECREF(value);

@@ -51,7 +51,7 @@ struct ClassGuard { Ref object; PyTypeObject* type; SourceId source; };         
 struct FunctionGuard { Ref function, code, defaults, kwdefaults; };
 struct CellGuard { Ref cell, content; SourceId source; int32_t symbol = -1; };
 struct TensorGuard { Ref weak; PyObject* address; TensorMeta meta; SourceId source; };
-struct StateGuard { Ref callable; std::vector<Ref> args; Ref result; std::string name; };  ///< calling it again gives the same
+struct StateGuard { Ref callable; std::vector<Ref> args; Ref result; std::string name; Ref kwnames; };  ///< calling it again gives the same
 struct MemberRead { Ref object, name, result; SourceId source; };                 ///< a C slot, read again
 
 struct FloatingStep {

@@ -154,7 +154,8 @@ class Recorder final : public Semantics, public Provenance {
   void note_function(PyFunctionObject* function);
   void note_cell(PyObject* cell);
   void note_member(PyObject* object, PyObject* name, PyObject* result);
-  void note_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name);
+  void note_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name, PyObject* kwnames = nullptr);
+  static PyObject* unique_int(PyObject* value);      ///< an equal int that no one else has
   void pin(PyObject* object);                        ///< a floating object becomes known by address
   DictGuard& dict_guard(PyObject* dict, PyObject* owner, SourceId source);
   bool touch_tensor(PyObject* tensor);               ///< known to the trace, its properties guarded; false: a tensor from nowhere

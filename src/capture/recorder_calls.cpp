@@ -154,7 +154,7 @@ PyObject* Recorder::call_partial(Activation& self, PyObject* callable, PyObject*
 PyObject* Recorder::call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   size_t count = total_count(nargsf, kwnames);
   if (floating(wrapper)) pin(wrapper);
-  if (kwnames || !info(wrapper)) return stop(self, Stop::kOpaqueCall, "a cached function (functools.lru_cache)");
+  if (!info(wrapper)) return stop(self, Stop::kOpaqueCall, "a cached function (functools.lru_cache)");
   for (size_t i = 0; i < count; ++i) {
     if (!is_value(args[i]) && !is_constant_tuple(args[i]) && strncmp(Py_TYPE(args[i])->tp_name, "torch.", 6) != 0 &&
         !(is_outside(args[i]) && !floating(args[i]) && !is_tensor(args[i]) && !PyList_Check(args[i]) && !PyDict_Check(args[i])))
@@ -170,7 +170,7 @@ PyObject* Recorder::call_cached(Activation& self, PyObject* wrapper, PyObject* c
   }
   if (!result) return nullptr;
   if (is_tensor(result) || !info(result)) {
-    note_state(wrapper, args, count, result, "a cached function");
+    note_state(wrapper, args, count, result, "a cached function", kwnames);
     if (!is_value(result) && !info(result)) enter_outside(result, guards().sources.pinned({}, nullptr));
   }
   return result;
@@ -473,6 +473,16 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       PyObject* result = raw();
       if (result && active_ && !is_value(result) && !info(result)) adopt_result(self, result, callable_name(callable));
       return result;
+    }
+    case CallClass::kIdentity: {
+      PyObject* result = raw();
+      if (!result || !first || is_value(first)) return result;
+      if (is_outside(first) && !floating(first)) return result;
+      // The address is another one at the next call: good as a key of what is made here, and for nothing else.
+      PyObject* fresh = unique_int(result);
+      Py_DECREF(result);
+      if (fresh) enter_made(fresh);
+      return fresh;
     }
     case CallClass::kNext: {
       PyObject* result = next(self, first);

@@ -24,6 +24,12 @@ static PyObject* fresh_int(long long value) {
   return reinterpret_cast<PyObject*>(object);
 }
 
+PyObject* Recorder::unique_int(PyObject* value) {
+  int overflow = 0;
+  long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+  return overflow ? Py_NewRef(value) : fresh_int(number);
+}
+
 PyObject* Recorder::new_number(PyObject* value, types::Expr expr) {
   int overflow = 0;
   long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
@@ -240,6 +246,7 @@ DictGuard& Recorder::dict_guard(PyObject* dict, PyObject* owner, SourceId source
 
 void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObject* owner, SourceId source) {
   if (is_made(dict) || (owner && is_made(owner)) || is_dirty(dict, key)) return;
+  if (PyLong_CheckExact(key) && is_made(key)) return spoil(self, Stop::kUnknownObject, "id()");
   specialise(key);
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (!value && PyErr_Occurred()) PyErr_Clear();
@@ -401,11 +408,12 @@ void Recorder::note_member(PyObject* object, PyObject* name, PyObject* result) {
   }
 }
 
-void Recorder::note_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name) {
+void Recorder::note_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name, PyObject* kwnames) {
   std::string key = name;
   for (size_t i = 0; i < count; ++i) key += "," + key_string(args[i]);
+  key += "@" + std::to_string(reinterpret_cast<uintptr_t>(callable));
   if (!state_seen_.insert(key).second) return;
-  StateGuard guard{Ref::share(callable), {}, Ref::share(result), std::move(name)};
+  StateGuard guard{Ref::share(callable), {}, Ref::share(result), std::move(name), Ref::share(kwnames)};
   for (size_t i = 0; i < count; ++i) guard.args.push_back(Ref::share(args[i]));
   guards().states.push_back(std::move(guard));
 }

@@ -1,6 +1,19 @@
 #include "base/report.h"
 
+#include <fstream>
+
 namespace magneto::base {
+
+std::string source_line(const Line& where) {
+  std::ifstream file(where.file);
+  std::string line;
+  for (int i = 0; i < where.line && std::getline(file, line); ++i) {
+    if (i + 1 != where.line) continue;
+    size_t first = line.find_first_not_of(" \t");
+    return first == std::string::npos ? "" : line.substr(first);
+  }
+  return "";
+}
 
 // A process that runs for months must not grow with its report.
 static constexpr size_t kMostNotes = 10000;

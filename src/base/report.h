@@ -15,6 +15,9 @@ struct Line {
   friend bool operator==(const Line&, const Line&) = default;
 };
 
+/// The line of the user's program, without indentation; empty when the file cannot be read.
+std::string source_line(const Line& where);
+
 struct GraphNote {
   uint64_t callable = 0;   ///< which compiled callable
   Line where;

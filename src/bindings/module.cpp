@@ -31,7 +31,7 @@ void add_report(py::module_& m) {
     cls.def_property_readonly("file", [where](const Note& n) { return (n.*where).file; })
         .def_property_readonly("line", [where](const Note& n) { return (n.*where).line; })
         .def_property_readonly("function", [where](const Note& n) { return (n.*where).function; })
-        .def_property_readonly("source", [where](const Note& n) { return explain::source_line(n.*where); });
+        .def_property_readonly("source", [where](const Note& n) { return base::source_line(n.*where); });
     return cls;
   };
   line(py::class_<base::GraphNote>(m, "Graph"), &base::GraphNote::where)

@@ -293,6 +293,14 @@ bool is_known_c_type(PyTypeObject* type) {
   return names.count(type->tp_name) > 0 || PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
 }
 
+bool inherits(PyTypeObject* type, const char* name, PyTypeObject* base) {
+  if (type == base) return true;
+  PyObject* key = PyUnicode_InternFromString(name);
+  bool same = key && PyType_IsSubtype(type, base) && _PyType_Lookup(type, key) == _PyType_Lookup(base, key);
+  Py_XDECREF(key);
+  return same;
+}
+
 PyObject* unbound(PyObject* callable) {
   if (Py_TYPE(callable) == &_PyMethodWrapper_Type) return Py_NewRef(reinterpret_cast<PyObject*>(reinterpret_cast<WrapperObject*>(callable)->descr));
   if (!PyCFunction_Check(callable) || !PyCFunction_GET_SELF(callable)) return Py_NewRef(callable);

@@ -44,6 +44,10 @@ bool is_known_c_type(PyTypeObject* type);
 /// The descriptor behind a bound C method: the same method, for any object. New reference; nullptr: none was found.
 PyObject* unbound(PyObject* callable);
 
+/// The method `name` of `type` is the one that `base` has: no class between them overrides it. (Slots do not tell: a subclass
+/// reaches some methods of dict and set through a generic slot.)
+bool inherits(PyTypeObject* type, const char* name, PyTypeObject* base);
+
 /// A name for messages: "time.perf_counter", "numpy.ndarray.sum".
 std::string callable_name(PyObject* callable);
 

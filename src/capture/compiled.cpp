@@ -41,6 +41,28 @@ PyObject* plain_call(Compiled* self, PyObject* const* args, size_t nargsf, PyObj
   return PyObject_Vectorcall(self->function, all.data() + 1, (positional + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
 }
 
+// fullgraph=True: a function with breaks is an error that lists all of them.
+PyObject* refuse_breaks(Compiled* self, const std::vector<base::BreakNote>& breaks) {
+  base::Report::Content content;
+  content.breaks = breaks;
+  std::string text = "magneto: fullgraph=True, but " + self->state->name + " has " + std::to_string(breaks.size()) + " break(s)\n";
+  for (const base::BreakNote& note : breaks)
+    text += "\n" + note.where.file + ":" + std::to_string(note.where.line) + "  " + base::source_line(note.where) + "\n  what: " + note.what + "\n  cure: " + note.cure + "\n";
+  PyErr_SetString(PyExc_RuntimeError, text.c_str());
+  return nullptr;
+}
+
+PyObject* run_session(Compiled* self, PyObject* const* args, size_t positional, PyObject* kwnames, std::shared_ptr<Segment> first,
+                      GuardContext* context) {
+  Ref alive = Ref::share(reinterpret_cast<PyObject*>(self));
+  Session session(*self->state, self->function, self->self, args, positional, kwnames);
+  if (first) session.start_with(std::move(first), std::move(*context));
+  PyObject* result = session.run();
+  if (!result || session.breaks().empty()) return result;
+  Py_DECREF(result);
+  return refuse_breaks(self, session.breaks());
+}
+
 PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   Compiled* self = cast(object);
   auto* code = reinterpret_cast<PyCodeObject*>(reinterpret_cast<PyFunctionObject*>(self->function)->func_code);
@@ -52,11 +74,13 @@ PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject*
     uint64_t id = self->state->id;
     std::string name = self->state->name;
     int limit = self->state->limit;
+    bool fullgraph = self->state->fullgraph;
     delete self->state;
     self->state = new CaptureState(code);
     self->state->id = id;
     self->state->name = name;
     self->state->limit = limit;
+    self->state->fullgraph = fullgraph;
   }
   size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
   FrameCache& cache = self->state->root;
@@ -69,10 +93,7 @@ PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject*
     context.root_count = positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
     auto segment = find_segment(entry, context, positional, kwnames);
     if (segment && !segment->returns) {
-      Ref alive = Ref::share(object);
-      Session session(*self->state, self->function, self->self, args, positional, kwnames);
-      session.start_with(std::move(segment), std::move(context));
-      return session.run();
+      return run_session(self, args, positional, kwnames, std::move(segment), &context);
     }
     if (segment) {
       BuildContext built;
@@ -83,9 +104,7 @@ PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject*
       }
     }
   }
-  Ref alive = Ref::share(object);
-  Session session(*self->state, self->function, self->self, args, positional, kwnames);
-  return session.run();
+  return run_session(self, args, positional, kwnames, nullptr, nullptr);
 }
 
 int traverse(PyObject* object, visitproc visit, void* arg) {
@@ -125,6 +144,14 @@ PyObject* represent(PyObject* object) {
   return PyUnicode_FromFormat("<magneto compiled %R>", cast(object)->function);
 }
 
+PyObject* same_object(PyObject* object, PyObject*) { return Py_NewRef(object); }  // like a function
+PyObject* reduce(PyObject* object, PyObject*) { return Py_NewRef(reinterpret_cast<PyFunctionObject*>(cast(object)->function)->func_qualname); }
+
+PyMethodDef methods[] = {{"__copy__", same_object, METH_NOARGS, nullptr},
+                         {"__deepcopy__", same_object, METH_O, nullptr},
+                         {"__reduce__", reduce, METH_NOARGS, nullptr},
+                         {nullptr, nullptr, 0, nullptr}};
+
 PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Compiled, vectorcall), READONLY, nullptr},
     {"__dictoffset__", T_PYSSIZET, offsetof(Compiled, dict), READONLY, nullptr},
@@ -141,6 +168,7 @@ PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
                        {Py_tp_descr_get, reinterpret_cast<void*>(descriptor_get)},
                        {Py_tp_repr, reinterpret_cast<void*>(represent)},
                        {Py_tp_members, members},
+                       {Py_tp_methods, methods},
                        {Py_tp_getset, getters},
                        {0, nullptr}};
 

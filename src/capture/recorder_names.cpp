@@ -340,13 +340,9 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
   if (!slot_known(self, container)) return stop(self, unreadable_stop_, unreadable_detail_);
   if (is_tensor(key)) return stop(self, Stop::kTensorData, "an index");
   note_class(container);
-  bool own_slot = !is_python_class(Py_TYPE(container)) || PyDict_CheckExact(container);
   if (PyDict_Check(container)) {
-    if (is_outside(container)) {
-      PyMappingMethods* mapping = Py_TYPE(container)->tp_as_mapping;
-      if (own_slot || (mapping && mapping->mp_subscript == PyDict_Type.tp_as_mapping->mp_subscript))
-        note_key(self, container, key, nullptr, source_of(container));
-    }
+    if (is_outside(container) && inherits(Py_TYPE(container), "__getitem__", PyODict_Check(container) ? &PyODict_Type : &PyDict_Type))
+      note_key(self, container, key, nullptr, source_of(container));
   } else if (PyList_Check(container) || PyTuple_Check(container)) {
     if (is_outside(container)) note_all(self, container);
   } else if (PyType_Check(container)) {

@@ -223,11 +223,9 @@ int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
   specialise(item);
   if (!slot_known(self, container) || !slot_known(self, item)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   if (!is_value(container)) note_class(container);
-  PySequenceMethods* sequence = Py_TYPE(container)->tp_as_sequence;
-  auto slot = sequence ? sequence->sq_contains : nullptr;
-  if (PyDict_Check(container) && slot == PyDict_Type.tp_as_sequence->sq_contains) {
+  if (PyDict_Check(container) && inherits(Py_TYPE(container), "__contains__", &PyDict_Type)) {
     if (is_outside(container)) note_key(self, container, item, nullptr, source_of(container));
-  } else if (PyAnySet_Check(container) && slot == PySet_Type.tp_as_sequence->sq_contains) {
+  } else if (PyAnySet_Check(container) && inherits(Py_TYPE(container), "__contains__", PyFrozenSet_Check(container) ? &PyFrozenSet_Type : &PySet_Type)) {
     if (is_outside(container) && !PyFrozenSet_CheckExact(container)) {
       if (is_value(item) && !originals_.count(container)) {
         int present = PySet_Contains(container, item);

@@ -144,7 +144,7 @@ void Recorder::adopt_result(Activation& self, PyObject* object, const std::strin
   }
   if (Py_REFCNT(object) == 1 || PyTuple_CheckExact(object)) return enter_made(object);
   if (is_global_constant(object) || strncmp(Py_TYPE(object)->tp_name, "torch.", 6) == 0) return enter_outside(object, guards().sources.pinned({}, nullptr));
-  if (PyGen_CheckExact(object)) return enter_made(object);
+  if (PyGen_CheckExact(object) || PyTraceBack_Check(object)) return enter_made(object);
   spoil(self, Stop::kUnknownObject, where);
 }
 

@@ -233,14 +233,10 @@ Director::Go Session::at_boundary(Activation& activation) {
       entry.given_up = true;
       std::string reason = "compiled " + std::to_string(state_.limit) + " times for other inputs; the last reason: " + why;
       note_fallback(activation, reason, "pass the changing value as a tensor, or raise the limit");
-      PyErr_Clear();
-      Ref logging = Ref::take(PyImport_ImportModule("logging"));
-      Ref logger = logging ? Ref::take(PyObject_CallMethod(logging.get(), "getLogger", "s", "magneto")) : Ref();
       base::Line line = line_of(activation);
-      if (logger)
-        Ref::take(PyObject_CallMethod(logger.get(), "warning", "ssssi", "%s runs in eager from now on: it was %s (%s:%d)", state_.name.c_str(),
-                                      reason.c_str(), line.file.c_str(), line.line));
-      PyErr_Clear();
+      if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "magneto: %s runs in eager from now on: it was %s (%s:%d)", state_.name.c_str(),
+                           reason.c_str(), line.file.c_str(), line.line) < 0)
+        PyErr_Clear();  // warnings are errors here; the call still returns what eager returns
       return Go::kHandOver;
     }
   }
@@ -483,7 +479,9 @@ void Session::note_break(Activation& where, Stop stop, const std::string& detail
   if (stop == Stop::kNone || stop == Stop::kInner) return;
   std::string what(text_of(stop).what);
   if (size_t at = what.find("%s"); at != std::string::npos) what.replace(at, 2, detail);
-  base::process_report().add(base::BreakNote{state_.id, line_of(where), what, std::string(text_of(stop).cure), 1});
+  base::BreakNote note{state_.id, line_of(where), what, std::string(text_of(stop).cure), 1};
+  if (state_.fullgraph) breaks_.push_back(note);
+  base::process_report().add(std::move(note));
 }
 
 void Session::note_fallback(Activation& where, std::string reason, std::string cure) {

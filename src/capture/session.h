@@ -50,6 +50,8 @@ class Session final : public Director {
   }
   /// Calls the function. New reference or nullptr with an error.
   PyObject* run();
+  /// The breaks of this call, where fullgraph asked for them.
+  const std::vector<base::BreakNote>& breaks() const { return breaks_; }
 
   bool wants(PyThreadState* thread, Frame* frame) override;
   bool entered(Activation& activation) override;
@@ -92,6 +94,7 @@ class Session final : public Director {
   std::shared_ptr<Segment> first_segment_;
   GuardContext first_context_;
   bool expecting_ = true;
+  std::vector<base::BreakNote> breaks_;
   Root* top_ = nullptr;
   bool gc_off_ = false;
   Ref failed_type_, failed_value_, failed_traceback_;

@@ -1,20 +1,8 @@
 #include "explain/text.h"
 
-#include <fstream>
 #include <sstream>
 
 namespace magneto::explain {
-
-std::string source_line(const base::Line& where) {
-  std::ifstream file(where.file);
-  std::string line;
-  for (int i = 0; i < where.line && std::getline(file, line); ++i) {
-    if (i + 1 != where.line) continue;
-    size_t first = line.find_first_not_of(" \t");
-    return first == std::string::npos ? "" : line.substr(first);
-  }
-  return "";
-}
 
 static std::string place(const base::Line& where) {
   if (where.file.empty()) return "(everywhere)";
@@ -28,7 +16,7 @@ std::string describe(const base::Report::Content& content, bool with_graphs) {
       << content.fallbacks.size() << " fallbacks to eager\n";
   for (const auto& note : content.breaks) {
     out << "\nbreak at " << place(note.where) << " in " << note.where.function << "\n";
-    if (std::string line = source_line(note.where); !line.empty()) out << "    " << line << "\n";
+    if (std::string line = base::source_line(note.where); !line.empty()) out << "    " << line << "\n";
     out << "  what: " << note.what << "\n  cure: " << note.cure << "\n";
   }
   for (const auto& note : content.recompiles)

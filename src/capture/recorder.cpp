@@ -15,6 +15,8 @@ Recorder::Recorder(Activation& root, const std::unordered_set<std::string>& vola
 Recorder::~Recorder() {
   trace_.reset();
   for (auto& [container, copy] : originals_) Py_DECREF(copy);
+  for (auto& [reference, object] : watched_) Py_DECREF(reference);
+  Py_XDECREF(death_callback_);
   std::vector<PyObject*> held;
   held.swap(held_);
   table_.clear();
@@ -30,9 +32,55 @@ Recorder::Info* Recorder::info(PyObject* object) {
 
 Recorder::Info& Recorder::enter(PyObject* object, Info info) {
   auto [place, fresh] = table_.emplace(object, info);
-  if (fresh) held_.push_back(Py_NewRef(object));
+  if (fresh && !watch_death(object)) held_.push_back(Py_NewRef(object));
   else place->second = info;
   return place->second;
+}
+
+// Objects that run code when they die must die when eager lets them die, and no replay could repeat that. A generator
+// does so when it is suspended inside a try block; 3.12 gives every generator one handler of its own.
+static bool ends_with_code(PyObject* object) {
+  if (PyGen_CheckExact(object)) {
+    auto* code = reinterpret_cast<PyCodeObject*>(PyObject_GetAttrString(object, "gi_code"));
+    if (!code) {
+      PyErr_Clear();
+      return true;
+    }
+    Py_ssize_t handlers = PyBytes_GET_SIZE(code->co_exceptiontable);
+    Py_DECREF(code);
+    return handlers > (PY_VERSION_HEX >= 0x030C0000 ? 6 : 0);
+  }
+  static PyObject* name = PyUnicode_InternFromString("__del__");
+  return is_python_class(Py_TYPE(object)) && _PyType_Lookup(Py_TYPE(object), name);
+}
+
+PyObject* Recorder::on_death(PyObject* capsule, PyObject* reference) {
+  auto* recorder = static_cast<Recorder*>(PyCapsule_GetPointer(capsule, nullptr));
+  auto found = recorder->watched_.find(reference);
+  if (found != recorder->watched_.end()) {
+    PyObject* object = found->second;
+    recorder->watched_.erase(found);
+    recorder->table_.erase(object);
+    Py_DECREF(reference);
+    if (recorder->active_) recorder->spoil(*Activation::innermost(), Stop::kFinalizer, "it ends here");
+  }
+  return Py_NewRef(Py_None);
+}
+
+bool Recorder::watch_death(PyObject* object) {
+  if (is_tensor(object) || PyType_Check(object) || !ends_with_code(object)) return false;
+  if (!death_callback_) {
+    static PyMethodDef method = {"on_death", on_death, METH_O, nullptr};
+    Ref capsule = Ref::take(PyCapsule_New(this, nullptr, nullptr));
+    death_callback_ = capsule ? PyCFunction_New(&method, capsule.get()) : nullptr;
+  }
+  PyObject* reference = death_callback_ ? PyWeakref_NewRef(object, death_callback_) : nullptr;
+  if (!reference) {
+    PyErr_Clear();
+    return false;
+  }
+  watched_.emplace(reference, object);
+  return true;
 }
 
 void Recorder::enter_made(PyObject* object) {

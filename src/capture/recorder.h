@@ -126,6 +126,8 @@ class Recorder final : public Semantics, public Provenance {
   // recorder.cpp: table, life cycle
   Info* info(PyObject* object);
   Info& enter(PyObject* object, Info info);
+  bool watch_death(PyObject* object);                ///< an object whose end runs code: it is not held, its death is seen
+  static PyObject* on_death(PyObject* capsule, PyObject* reference);
   void enter_made(PyObject* object);
   bool is_made(PyObject* object) { Info* i = info(object); return i && i->cls == Info::Class::kMade; }
   bool is_outside(PyObject* object) { Info* i = info(object); return i && i->cls == Info::Class::kOutside; }
@@ -202,7 +204,9 @@ class Recorder final : public Semantics, public Provenance {
   std::unique_ptr<Segment> segment_;
   std::unique_ptr<aten::Trace> trace_;
   std::unordered_map<PyObject*, Info> table_;
-  std::vector<PyObject*> held_;                              // owned: everything in the table
+  std::vector<PyObject*> held_;                              // owned: everything in the table but what is watched
+  std::unordered_map<PyObject*, PyObject*> watched_;         // weak reference (owned) -> object (not)
+  PyObject* death_callback_ = nullptr;
   std::unordered_map<PyObject*, size_t> dict_index_;
   std::unordered_set<PyObject*> listed_, typed_, functions_, guarded_tensors_;
   std::set<std::pair<PyObject*, PyObject*>> absent_, keyed_, members_, reads_;

@@ -60,6 +60,7 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
     std::vector<PyObject*> all = with_gap(args, count, bound);
     return call(self, PyMethod_GET_FUNCTION(callable), all.data() + 1, (positional + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
   }
+  if (floating(callable) && !is_python_class(type)) pin(callable);  // what is called is part of the program
   if (PyType_Check(callable)) return call_type(self, reinterpret_cast<PyTypeObject*>(callable), args, nargsf, kwnames);
   if (PyCFunction_Check(callable) || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
       type == &PyClassMethodDescr_Type || type == &_PyMethodWrapper_Type)

@@ -512,6 +512,15 @@ int Recorder::other(Activation& self, const char* what) {
   std::string name(what);
   // Generators that the segment made are inlined: their frames come through the hook. A yield of the root suspends it.
   if (name == "YIELD_VALUE" || name == "RETURN_GENERATOR" || name == "SEND" || name == "GET_YIELD_FROM_ITER" || name == "RESUME") return &self == &root_ ? stop_status(self, Stop::kAsync, name) : 0;
+  if (name == "RAISE_VARARGS") {
+    // An exception from outside gets a traceback and a context: a change that a replay would not make.
+    for (int i = self.stack_depth() - 1; i >= 0 && i >= self.stack_depth() - 2; --i) {
+      PyObject* operand = self.stack(i);
+      if (!operand) continue;
+      if (PyExceptionClass_Check(operand)) pin(operand);
+      else if (is_outside(operand) && PyExceptionInstance_Check(operand)) return stop_status(self, Stop::kEffect, "raising an exception from outside");
+    }
+  }
   // Dicts and sets whose keys hash by Python code: that code comes through the hook.
   static const std::unordered_set<std::string_view> harmless = {"RAISE_VARARGS", "RERAISE", "BEFORE_WITH", "BUILD_SET", "BUILD_MAP",
                                                                 "BUILD_CONST_KEY_MAP", "SET_ADD", "MAP_ADD", "STOPITERATION_ERROR"};

@@ -1,5 +1,6 @@
 #include "capture/session.h"
 
+#include <opcode.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -196,7 +197,9 @@ Director::Go Session::at_boundary(Activation& activation) {
   if (root->recorder) end_recording(*root);
   activation.set_semantics(plain_semantics());
   if (root->gave_up) return Go::kRun;
-  if (handled_exception(activation.thread()) != root->handled) return step_over(*root);  // inside an except block
+  // Inside an except block, or at its door: which exception is handled is no slot.
+  if (handled_exception(activation.thread()) != root->handled || activation.text().units[2 * activation.next()] == PUSH_EXC_INFO)
+    return step_over(*root);
   if (const char* mode = foreign_mode()) {
     note_fallback(activation, std::string(mode) + " is active", "leave the mode before calling the compiled function");
     return Go::kHandOver;

@@ -107,8 +107,10 @@ struct Program::Body {
           const bool last = !wanted[slot.values[v].index()];
           wanted[slot.values[v].index()] = true;
           // A kernel that returns its argument returns a reference to it: it must outlive the stack.
-          if (last && step->op->writes[a]) step->drops.push_back(slot.values[v]);
-          else slot.last[v] = last;
+          if (last && step->op->writes[a])
+            step->drops.push_back(slot.values[v]);
+          else
+            slot.last[v] = last;
         }
       }
     }

@@ -15,7 +15,8 @@ class Fault : public std::logic_error {
 /// Throws a Fault made of `parts` unless `promise` holds.
 template <class... Parts>
 void check(bool promise, const Parts&... parts) {
-  if (promise) [[likely]] return;
+  if (promise) [[likely]]
+    return;
   std::ostringstream text;
   (text << ... << parts);
   throw Fault(text.str());

@@ -19,9 +19,9 @@ struct Line {
 std::string source_line(const Line& where);
 
 struct GraphNote {
-  uint64_t callable = 0;   ///< which compiled callable
+  uint64_t callable = 0;  ///< which compiled callable
   Line where;
-  std::string text;        ///< in the graph language
+  std::string text;  ///< in the graph language
   size_t nodes = 0;
   std::vector<std::string> guards;
 };
@@ -30,7 +30,7 @@ struct BreakNote {
   uint64_t callable = 0;
   Line where;
   std::string what, cure;
-  uint64_t count = 1;      ///< how often it was met while recording
+  uint64_t count = 1;  ///< how often it was met while recording
 };
 
 struct RecompileNote {
@@ -48,9 +48,9 @@ struct FallbackNote {
 class Report {
  public:
   size_t add(GraphNote note);
-  void add(BreakNote note);        ///< the same break again only counts
+  void add(BreakNote note);  ///< the same break again only counts
   void add(RecompileNote note);
-  void add(FallbackNote note);     ///< once each
+  void add(FallbackNote note);  ///< once each
   void clear();
 
   struct Content {

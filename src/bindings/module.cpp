@@ -43,7 +43,8 @@ void add_report(py::module_& m) {
       .def_readonly("reason", &base::BreakNote::what)
       .def_readonly("cure", &base::BreakNote::cure)
       .def_readonly("count", &base::BreakNote::count)
-      .def("__repr__", [](const base::BreakNote& n) { return n.where.file + ":" + std::to_string(n.where.line) + "  " + n.what; });
+      .def("__repr__",
+           [](const base::BreakNote& n) { return n.where.file + ":" + std::to_string(n.where.line) + "  " + n.what; });
   line(py::class_<base::RecompileNote>(m, "Recompile"), &base::RecompileNote::where)
       .def_readonly("reason", &base::RecompileNote::reason)
       .def("__repr__", [](const base::RecompileNote& n) { return n.where.function + ": " + n.reason; });
@@ -59,15 +60,18 @@ void add_report(py::module_& m) {
       .def_readonly("fallbacks", &Content::fallbacks)
       .def_property_readonly("graph_count", [](const Content& c) { return c.graphs.size(); })
       .def_property_readonly("break_count", [](const Content& c) { return c.breaks.size(); })
-      .def_property_readonly("guards", [](const Content& c) {
-        std::vector<std::string> all;
-        for (const auto& graph : c.graphs) all.insert(all.end(), graph.guards.begin(), graph.guards.end());
-        return all;
-      })
+      .def_property_readonly("guards",
+                             [](const Content& c) {
+                               std::vector<std::string> all;
+                               for (const auto& graph : c.graphs)
+                                 all.insert(all.end(), graph.guards.begin(), graph.guards.end());
+                               return all;
+                             })
       .def("__str__", [](const Content& c) { return explain::describe(c, true); })
       .def("__repr__", [](const Content& c) { return explain::describe(c, false); });
   m.def("report", [] { return base::process_report().content(); });
-  m.def("report_of", [](py::object compiled) { return base::process_report().content(capture::compiled_id(compiled.ptr())); });
+  m.def("report_of",
+        [](py::object compiled) { return base::process_report().content(capture::compiled_id(compiled.ptr())); });
 }
 
 // A thread that waits for another one's flush must not hold the GIL: the other may need it.
@@ -84,7 +88,8 @@ void wait_without_gil(void (*wait)(void*), void* argument) {
 PYBIND11_MODULE(_C, m) {
   using namespace magneto;
   capture::prepare();
-  m.def("compile_function", &bindings::compile_function, py::arg("function"), py::arg("self"), py::arg("fullgraph"), py::arg("limit"));
+  m.def("compile_function", &bindings::compile_function, py::arg("function"), py::arg("self"), py::arg("fullgraph"),
+        py::arg("limit"));
   m.def("is_compiled", [](py::object object) { return capture::is_compiled(object.ptr()); });
   m.def("target_of", [](py::object compiled) {
     PyObject* self = capture::compiled_self(compiled.ptr());

@@ -86,7 +86,9 @@ class StoppingSemantics : public Semantics {
   PyObject* import_from(Activation& a, PyObject* m, PyObject* n) override {
     return stops() ? kStop : Semantics::import_from(a, m, n);
   }
-  int collect(Activation& a, PyObject* c, PyObject* k, PyObject* v) override { return stops() ? kStopStatus : Semantics::collect(a, c, k, v); }
+  int collect(Activation& a, PyObject* c, PyObject* k, PyObject* v) override {
+    return stops() ? kStopStatus : Semantics::collect(a, c, k, v);
+  }
   int extend_list(Activation& a, PyObject* l, PyObject* s) override {
     return stops() ? kStopStatus : Semantics::extend_list(a, l, s);
   }

@@ -23,30 +23,46 @@ constexpr Row kRows[] = {
      "builtins.isinstance builtins.issubclass builtins.callable builtins.abs builtins.round builtins.ord builtins.chr "
      "builtins.divmod builtins.pow builtins.len builtins.iter builtins.all builtins.any builtins.sum builtins.max "
      "builtins.min builtins.sorted builtins.bin builtins.hex builtins.oct builtins.repr builtins.ascii builtins.format "
-     "builtins.hash math.sqrt math.ceil math.floor math.log math.log2 math.log10 math.log1p math.exp math.prod math.isqrt "
-     "math.pow math.trunc math.cos math.sin math.tan math.tanh math.atan math.atan2 math.fabs math.gcd math.lcm math.isclose "
-     "math.isnan math.isinf math.isfinite math.copysign math.fmod math.erf math.comb math.factorial math.radians math.degrees "
-     "_operator.index _operator.mul _operator.add _operator.sub _operator.eq _operator.ne _operator.lt _operator.le _operator.gt "
-     "_operator.ge _operator.floordiv _operator.truediv _operator.mod _operator.neg _operator.not_ _operator.is_ _operator.is_not "
+     "builtins.hash math.sqrt math.ceil math.floor math.log math.log2 math.log10 math.log1p math.exp math.prod "
+     "math.isqrt "
+     "math.pow math.trunc math.cos math.sin math.tan math.tanh math.atan math.atan2 math.fabs math.gcd math.lcm "
+     "math.isclose "
+     "math.isnan math.isinf math.isfinite math.copysign math.fmod math.erf math.comb math.factorial math.radians "
+     "math.degrees "
+     "_operator.index _operator.mul _operator.add _operator.sub _operator.eq _operator.ne _operator.lt _operator.le "
+     "_operator.gt "
+     "_operator.ge _operator.floordiv _operator.truediv _operator.mod _operator.neg _operator.not_ _operator.is_ "
+     "_operator.is_not "
      "_operator.length_hint "
-     "str.startswith str.endswith str.replace str.join str.format str.split str.lower str.upper str.strip str.lstrip str.rstrip "
-     "str.isidentifier str.find str.rfind str.rsplit str.partition str.rpartition str.count str.index str.title str.capitalize "
-     "str.isdigit str.isalpha str.isnumeric str.isupper str.islower str.zfill str.ljust str.rjust str.center str.splitlines "
+     "str.startswith str.endswith str.replace str.join str.format str.split str.lower str.upper str.strip str.lstrip "
+     "str.rstrip "
+     "str.isidentifier str.find str.rfind str.rsplit str.partition str.rpartition str.count str.index str.title "
+     "str.capitalize "
+     "str.isdigit str.isalpha str.isnumeric str.isupper str.islower str.zfill str.ljust str.rjust str.center "
+     "str.splitlines "
      "str.encode str.removeprefix str.removesuffix str.casefold str.swapcase str.isspace str.isalnum "
-     "bytes.decode int.bit_length int.__format__ float.is_integer float.__format__ str.__format__ float.hex float.as_integer_ratio "
+     "bytes.decode int.bit_length int.__format__ float.is_integer float.__format__ str.__format__ float.hex "
+     "float.as_integer_ratio "
      "int.to_bytes "
      "tuple.index tuple.count list.copy list.index list.count dict.values dict.items dict.keys dict.copy dict.fromkeys "
      "mappingproxy.values mappingproxy.items mappingproxy.keys mappingproxy.get mappingproxy.copy set.copy set.union "
-     "set.intersection set.difference set.symmetric_difference set.issubset set.issuperset set.isdisjoint frozenset.copy "
-     "frozenset.union frozenset.intersection frozenset.difference frozenset.issubset frozenset.issuperset frozenset.isdisjoint "
-     "collections.OrderedDict.values collections.OrderedDict.items collections.OrderedDict.keys collections.OrderedDict.copy "
-     "list.__len__ list.__iter__ list.__eq__ list.__ne__ list.__add__ list.__mul__ dict.__iter__ dict.__len__ dict.__eq__ dict.__ne__ dict.__or__ "
-     "tuple.__iter__ tuple.__len__ tuple.__eq__ tuple.__ne__ tuple.__hash__ tuple.__add__ str.__eq__ str.__ne__ str.__hash__ str.__contains__ "
+     "set.intersection set.difference set.symmetric_difference set.issubset set.issuperset set.isdisjoint "
+     "frozenset.copy "
+     "frozenset.union frozenset.intersection frozenset.difference frozenset.issubset frozenset.issuperset "
+     "frozenset.isdisjoint "
+     "collections.OrderedDict.values collections.OrderedDict.items collections.OrderedDict.keys "
+     "collections.OrderedDict.copy "
+     "list.__len__ list.__iter__ list.__eq__ list.__ne__ list.__add__ list.__mul__ dict.__iter__ dict.__len__ "
+     "dict.__eq__ dict.__ne__ dict.__or__ "
+     "tuple.__iter__ tuple.__len__ tuple.__eq__ tuple.__ne__ tuple.__hash__ tuple.__add__ str.__eq__ str.__ne__ "
+     "str.__hash__ str.__contains__ "
      "collections.OrderedDict.__iter__ collections.OrderedDict.__len__ collections.OrderedDict.__eq__ "
      "object.__eq__ object.__ne__ object.__format__ object.__str__ object.__repr__ object.__dir__ type.__repr__ "
-     "int.__eq__ int.__ne__ int.__hash__ int.__add__ int.__sub__ int.__mul__ int.__floordiv__ int.__lt__ int.__le__ int.__gt__ int.__ge__ int.__index__ int.__int__ int.__repr__ "
+     "int.__eq__ int.__ne__ int.__hash__ int.__add__ int.__sub__ int.__mul__ int.__floordiv__ int.__lt__ int.__le__ "
+     "int.__gt__ int.__ge__ int.__index__ int.__int__ int.__repr__ "
      "float.__eq__ float.__mul__ float.__add__ "
-     "set.__contains__ frozenset.__contains__ list.__contains__ tuple.__contains__ list.__getitem__ tuple.__getitem__ list.__reversed__ dict.__reversed__ "
+     "set.__contains__ frozenset.__contains__ list.__contains__ tuple.__contains__ list.__getitem__ tuple.__getitem__ "
+     "list.__reversed__ dict.__reversed__ "
      "type.mro type.__instancecheck__ type.__subclasscheck__ slice.indices range.index range.count "
      "sys.getrecursionlimit sys.intern "
      "torch._C._has_torch_function torch._C._has_torch_function_unary torch._C._has_torch_function_variadic "
@@ -58,7 +74,8 @@ constexpr Row kRows[] = {
     {CallClass::kReadKey,
      "dict.get dict.__getitem__ dict.__contains__ collections.OrderedDict.__getitem__ collections.OrderedDict.get "
      "collections.OrderedDict.__contains__"},
-    {CallClass::kGetAttr, "builtins.getattr builtins.hasattr object.__getattribute__ type.__getattribute__ module.__getattribute__"},
+    {CallClass::kGetAttr,
+     "builtins.getattr builtins.hasattr object.__getattribute__ type.__getattribute__ module.__getattribute__"},
     {CallClass::kSetAttr, "builtins.setattr builtins.delattr object.__setattr__ object.__delattr__"},
     {CallClass::kEffect,
      "list.append list.insert list.pop list.remove list.clear list.reverse list.__setitem__ list.__delitem__ dict.pop "
@@ -68,10 +85,12 @@ constexpr Row kRows[] = {
      "collections.OrderedDict.clear collections.deque.append collections.deque.appendleft collections.deque.pop "
      "collections.deque.popleft collections.deque.clear"},
     {CallClass::kEffectCopy,
-     "list.extend list.__iadd__ dict.update dict.__ior__ set.update set.__ior__ collections.OrderedDict.update collections.deque.extend "
+     "list.extend list.__iadd__ dict.update dict.__ior__ set.update set.__ior__ collections.OrderedDict.update "
+     "collections.deque.extend "
      "collections.OrderedDict.__init__ dict.__init__ list.__init__ set.__init__"},
     {CallClass::kState,
-     "torch._C._get_tracing_state torch._C._is_tracing torch._C._get_cudnn_enabled torch._C._cuda_isCurrentStreamCapturing "
+     "torch._C._get_tracing_state torch._C._is_tracing torch._C._get_cudnn_enabled "
+     "torch._C._cuda_isCurrentStreamCapturing "
      "torch._C._get_deterministic_algorithms torch._C._are_functorch_transforms_active "
      "torch._C._is_torch_function_enabled torch._C._len_torch_function_stack torch._C._len_torch_dispatch_stack "
      "torch._C._get_flash_sdp_enabled torch._C._get_mem_efficient_sdp_enabled torch._C._get_math_sdp_enabled "
@@ -82,12 +101,16 @@ constexpr Row kRows[] = {
      "torch._C._get_cudnn_deterministic torch._C._get_cudnn_benchmark torch._C._get_cudnn_allow_tf32 "
      "torch.is_anomaly_enabled torch.is_anomaly_check_nan_enabled torch.is_deterministic_algorithms_warn_only_enabled "
      "torch.get_autocast_dtype torch._C.get_autocast_dtype torch.is_autocast_cache_enabled "
-     "torch.get_autocast_gpu_dtype torch.get_autocast_cpu_dtype torch._C._get_accelerator torch._C._accelerator_getAccelerator "
-     "_abc._abc_instancecheck _abc._abc_subclasscheck _abc.get_cache_token sys.is_finalizing posix.getenv _thread.get_ident gc.isenabled "
+     "torch.get_autocast_gpu_dtype torch.get_autocast_cpu_dtype torch._C._get_accelerator "
+     "torch._C._accelerator_getAccelerator "
+     "_abc._abc_instancecheck _abc._abc_subclasscheck _abc.get_cache_token sys.is_finalizing posix.getenv "
+     "_thread.get_ident gc.isenabled "
      "torch._C._dynamo.eval_frame.is_dynamo_compiling torch._C._jit_get_tracer_state_warn torch._C._is_mps_available"},
     {CallClass::kStateWord,
-     "torch._C.is_grad_enabled torch.is_grad_enabled torch.is_inference_mode_enabled torch._C.is_inference_mode_enabled "
-     "torch.is_autocast_enabled torch._C.is_autocast_enabled torch.get_default_dtype torch._C.get_default_dtype torch.get_num_threads "
+     "torch._C.is_grad_enabled torch.is_grad_enabled torch.is_inference_mode_enabled "
+     "torch._C.is_inference_mode_enabled "
+     "torch.is_autocast_enabled torch._C.is_autocast_enabled torch.get_default_dtype torch._C.get_default_dtype "
+     "torch.get_num_threads "
      "torch._C.get_num_threads"},
     {CallClass::kStateSet,
      "torch._C._set_grad_enabled _contextvars.ContextVar.set _contextvars.ContextVar.reset torch.set_autocast_enabled "
@@ -96,13 +119,15 @@ constexpr Row kRows[] = {
     {CallClass::kContextGet, "_contextvars.ContextVar.get"},
     {CallClass::kIgnore, "torch._C._log_api_usage_once torch._C._log_api_usage_metadata"},
     {CallClass::kTypeCall, "type.__call__"},
-    {CallClass::kNew, "object.__new__ dict.__new__ tuple.__new__ list.__new__ collections.OrderedDict.__new__ int.__new__ str.__new__ float.__new__"},
+    {CallClass::kNew,
+     "object.__new__ dict.__new__ tuple.__new__ list.__new__ collections.OrderedDict.__new__ int.__new__ str.__new__ "
+     "float.__new__"},
     {CallClass::kInit, "object.__init__ object.__init_subclass__"},
     {CallClass::kReduce, "object.__reduce_ex__"},
 };
 
-// Methods of torch.Tensor and functions of torch that read data or touch what no graph holds. Everything else that is an
-// operator is CallClass::kTorch; a read that is forgotten here is caught by the trace, one recording later.
+// Methods of torch.Tensor and functions of torch that read data or touch what no graph holds. Everything else that is
+// an operator is CallClass::kTorch; a read that is forgotten here is caught by the trace, one recording later.
 constexpr const char* kTensorData =
     "item tolist numpy __bool__ __int__ __float__ __index__ __complex__ data_ptr is_nonzero __array__ __contains__ "
     "untyped_storage storage _typed_storage equal allclose nonzero unique";
@@ -112,7 +137,8 @@ constexpr const char* kTensorOpaque =
     "_cdata is_shared pin_memory is_pinned __deepcopy__ module_load swap_tensors _use_count "
     "rename_ rename align_to refine_names _update_names new_tensor has_names";
 constexpr const char* kFunctionOpaque =
-    "_make_dual _unpack_dual _fw_primal from_file frombuffer from_numpy as_tensor asarray set_printoptions _dim_arange manual_seed seed set_default_dtype";
+    "_make_dual _unpack_dual _fw_primal from_file frombuffer from_numpy as_tensor asarray set_printoptions _dim_arange "
+    "manual_seed seed set_default_dtype";
 
 using Table = std::unordered_map<const void*, CallClass>;
 
@@ -129,10 +155,11 @@ const void* identity(PyObject* callable) {
 PyObject* look_up(std::string_view dotted) {
   // Longest module prefix first: torch._C._functorch.maybe_current_level
   static const std::unordered_map<std::string_view, PyTypeObject*> builtin_types = {
-      {"str", &PyUnicode_Type}, {"bytes", &PyBytes_Type}, {"int", &PyLong_Type},       {"float", &PyFloat_Type},
-      {"tuple", &PyTuple_Type}, {"list", &PyList_Type},   {"dict", &PyDict_Type},      {"set", &PySet_Type},
-      {"frozenset", &PyFrozenSet_Type},                   {"object", &PyBaseObject_Type}, {"type", &PyType_Type},
-      {"slice", &PySlice_Type}, {"range", &PyRange_Type}, {"module", &PyModule_Type},  {"mappingproxy", &PyDictProxy_Type}};
+      {"str", &PyUnicode_Type},       {"bytes", &PyBytes_Type},   {"int", &PyLong_Type},
+      {"float", &PyFloat_Type},       {"tuple", &PyTuple_Type},   {"list", &PyList_Type},
+      {"dict", &PyDict_Type},         {"set", &PySet_Type},       {"frozenset", &PyFrozenSet_Type},
+      {"object", &PyBaseObject_Type}, {"type", &PyType_Type},     {"slice", &PySlice_Type},
+      {"range", &PyRange_Type},       {"module", &PyModule_Type}, {"mappingproxy", &PyDictProxy_Type}};
   size_t dot = dotted.rfind('.');
   std::string head(dotted.substr(0, dot)), name(dotted.substr(dot + 1));
   if (auto found = builtin_types.find(head); found != builtin_types.end()) {
@@ -150,8 +177,10 @@ PyObject* look_up(std::string_view dotted) {
     Py_XDECREF(module);
   }
   PyObject* found = nullptr;
-  if (owner && PyType_Check(owner)) found = Py_XNewRef(PyDict_GetItemString(reinterpret_cast<PyTypeObject*>(owner)->tp_dict, name.c_str()));
-  else if (owner) found = PyObject_GetAttrString(owner, name.c_str());
+  if (owner && PyType_Check(owner))
+    found = Py_XNewRef(PyDict_GetItemString(reinterpret_cast<PyTypeObject*>(owner)->tp_dict, name.c_str()));
+  else if (owner)
+    found = PyObject_GetAttrString(owner, name.c_str());
   Py_XDECREF(owner);
   PyErr_Clear();
   return found;
@@ -174,7 +203,8 @@ void add(Table& table, PyObject* callable, CallClass cls) {
 }
 
 void add_operators(Table& table, PyObject* owner, const char* data, const char* opaque) {
-  PyObject* dict = PyType_Check(owner) ? Py_XNewRef(reinterpret_cast<PyTypeObject*>(owner)->tp_dict) : PyObject_GetAttrString(owner, "__dict__");
+  PyObject* dict = PyType_Check(owner) ? Py_XNewRef(reinterpret_cast<PyTypeObject*>(owner)->tp_dict)
+                                       : PyObject_GetAttrString(owner, "__dict__");
   if (!dict) {
     PyErr_Clear();
     return;
@@ -214,7 +244,11 @@ const Table& table() {
         continue;
       }
       add_operators(t, owner, kTensorData, kFunctionOpaque);
-      if (strcmp(name, "_VariableFunctions") == 0) add_operators(t, reinterpret_cast<PyObject*>(PyType_Check(owner) ? reinterpret_cast<PyTypeObject*>(owner) : Py_TYPE(owner)), kTensorData, kFunctionOpaque);
+      if (strcmp(name, "_VariableFunctions") == 0)
+        add_operators(
+            t,
+            reinterpret_cast<PyObject*>(PyType_Check(owner) ? reinterpret_cast<PyTypeObject*>(owner) : Py_TYPE(owner)),
+            kTensorData, kFunctionOpaque);
       Py_DECREF(owner);
     }
     Py_XDECREF(c);
@@ -233,8 +267,7 @@ const Table& table() {
 
 // method-wrapper objects (x.__eq__) have no public struct
 struct WrapperObject {
-  PyObject_HEAD
-  PyWrapperDescrObject* descr;
+  PyObject_HEAD PyWrapperDescrObject* descr;
   PyObject* self;
 };
 
@@ -244,9 +277,11 @@ CallClass call_class(PyObject* callable, PyObject** self) {
   *self = nullptr;
   if (PyCFunction_Check(callable)) {
     PyObject* bound = PyCFunction_GET_SELF(callable);
-    if (bound && !PyModule_Check(bound) && !PyCapsule_CheckExact(bound) && PyCFunction_GET_FLAGS(callable) != METH_STATIC) {
+    if (bound && !PyModule_Check(bound) && !PyCapsule_CheckExact(bound) &&
+        PyCFunction_GET_FLAGS(callable) != METH_STATIC) {
       const char* type = Py_TYPE(bound)->tp_name;
-      if (strstr(type, "pybind11_detail") == nullptr && !(PyType_Check(bound) && strstr(reinterpret_cast<PyTypeObject*>(bound)->tp_name, "_VariableFunctions")))
+      if (strstr(type, "pybind11_detail") == nullptr &&
+          !(PyType_Check(bound) && strstr(reinterpret_cast<PyTypeObject*>(bound)->tp_name, "_VariableFunctions")))
         *self = bound;
     }
   } else if (Py_TYPE(callable) == &_PyMethodWrapper_Type) {
@@ -262,34 +297,169 @@ CallClass call_class(PyObject* callable, PyObject** self) {
 }
 
 bool is_known_constructor(PyTypeObject* type) {
-  static const std::unordered_set<std::string_view> names = {
-      "tuple", "list", "dict", "set", "frozenset", "int", "float", "str", "bool", "complex", "bytes", "range", "enumerate", "zip", "slice",
-      "super", "reversed", "map", "filter", "torch.Size", "torch.device", "collections.OrderedDict", "object",
-      "functools.partial", "torch.finfo", "torch.iinfo", "property", "collections.deque", "classmethod", "staticmethod",
-      "types.SimpleNamespace", "method", "itertools.chain", "itertools.islice", "itertools.repeat", "itertools.count",
-      "itertools.product", "itertools.accumulate", "itertools.zip_longest", "itertools.starmap", "itertools.takewhile", "itertools.pairwise",
-      "itertools.permutations", "itertools.combinations", "itertools.cycle", "itertools.compress", "itertools.dropwhile", "itertools.filterfalse",
-      "mappingproxy", "collections.defaultdict", "operator.itemgetter", "operator.attrgetter"};
-  return !is_tensor(reinterpret_cast<PyObject*>(type)) && names.count(type->tp_name) && !PyType_IsSubtype(type, tensor_base());
+  static const std::unordered_set<std::string_view> names = {"tuple",
+                                                             "list",
+                                                             "dict",
+                                                             "set",
+                                                             "frozenset",
+                                                             "int",
+                                                             "float",
+                                                             "str",
+                                                             "bool",
+                                                             "complex",
+                                                             "bytes",
+                                                             "range",
+                                                             "enumerate",
+                                                             "zip",
+                                                             "slice",
+                                                             "super",
+                                                             "reversed",
+                                                             "map",
+                                                             "filter",
+                                                             "torch.Size",
+                                                             "torch.device",
+                                                             "collections.OrderedDict",
+                                                             "object",
+                                                             "functools.partial",
+                                                             "torch.finfo",
+                                                             "torch.iinfo",
+                                                             "property",
+                                                             "collections.deque",
+                                                             "classmethod",
+                                                             "staticmethod",
+                                                             "types.SimpleNamespace",
+                                                             "method",
+                                                             "itertools.chain",
+                                                             "itertools.islice",
+                                                             "itertools.repeat",
+                                                             "itertools.count",
+                                                             "itertools.product",
+                                                             "itertools.accumulate",
+                                                             "itertools.zip_longest",
+                                                             "itertools.starmap",
+                                                             "itertools.takewhile",
+                                                             "itertools.pairwise",
+                                                             "itertools.permutations",
+                                                             "itertools.combinations",
+                                                             "itertools.cycle",
+                                                             "itertools.compress",
+                                                             "itertools.dropwhile",
+                                                             "itertools.filterfalse",
+                                                             "mappingproxy",
+                                                             "collections.defaultdict",
+                                                             "operator.itemgetter",
+                                                             "operator.attrgetter"};
+  return !is_tensor(reinterpret_cast<PyObject*>(type)) && names.count(type->tp_name) &&
+         !PyType_IsSubtype(type, tensor_base());
 }
 
 bool is_known_c_type(PyTypeObject* type) {
-  static const std::unordered_set<std::string_view> names = {
-      "object", "type", "NoneType", "ellipsis", "NotImplementedType", "int", "float", "bool", "complex", "str", "bytes", "tuple", "list", "dict",
-      "set", "frozenset", "range", "slice", "function", "method", "builtin_function_or_method", "method_descriptor",
-      "wrapper_descriptor", "getset_descriptor", "member_descriptor", "classmethod_descriptor", "method-wrapper", "code", "cell",
-      "dict_keys", "dict_values", "dict_items", "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "dict_reversekeyiterator",
-      "dict_reversevalueiterator", "dict_reverseitemiterator",
-      "odict_keys", "odict_values", "odict_items", "odict_iterator", "list_iterator", "list_reverseiterator", "tuple_iterator",
-      "range_iterator", "longrange_iterator", "set_iterator", "str_iterator", "str_ascii_iterator", "bytes_iterator", "iterator", "enumerate", "zip", "map",
-      "filter", "reversed", "generator", "super", "property", "module", "mappingproxy", "collections.OrderedDict",
-      "collections.deque", "collections.defaultdict", "_collections._deque_iterator", "torch.Size", "torch.dtype", "torch.device", "torch.layout", "torch.memory_format",
-      "torch.finfo", "torch.iinfo", "functools.partial", "types.GenericAlias", "types.UnionType", "types.SimpleNamespace",
-      "staticmethod", "classmethod", "itertools.chain", "itertools.islice", "itertools.repeat", "itertools.count",
-      "itertools.product", "itertools.accumulate", "itertools.zip_longest", "itertools.starmap", "itertools.takewhile", "itertools.pairwise",
-      "itertools.permutations", "itertools.combinations", "itertools.cycle", "itertools.compress", "itertools.dropwhile", "itertools.filterfalse",
-      "operator.itemgetter", "operator.attrgetter", "BaseException", "Exception", "re.Pattern", "re.Match", "_contextvars.ContextVar", "_contextvars.Token", "ContextVar", "Token",
-      "functools._lru_cache_wrapper"};
+  static const std::unordered_set<std::string_view> names = {"object",
+                                                             "type",
+                                                             "NoneType",
+                                                             "ellipsis",
+                                                             "NotImplementedType",
+                                                             "int",
+                                                             "float",
+                                                             "bool",
+                                                             "complex",
+                                                             "str",
+                                                             "bytes",
+                                                             "tuple",
+                                                             "list",
+                                                             "dict",
+                                                             "set",
+                                                             "frozenset",
+                                                             "range",
+                                                             "slice",
+                                                             "function",
+                                                             "method",
+                                                             "builtin_function_or_method",
+                                                             "method_descriptor",
+                                                             "wrapper_descriptor",
+                                                             "getset_descriptor",
+                                                             "member_descriptor",
+                                                             "classmethod_descriptor",
+                                                             "method-wrapper",
+                                                             "code",
+                                                             "cell",
+                                                             "dict_keys",
+                                                             "dict_values",
+                                                             "dict_items",
+                                                             "dict_keyiterator",
+                                                             "dict_valueiterator",
+                                                             "dict_itemiterator",
+                                                             "dict_reversekeyiterator",
+                                                             "dict_reversevalueiterator",
+                                                             "dict_reverseitemiterator",
+                                                             "odict_keys",
+                                                             "odict_values",
+                                                             "odict_items",
+                                                             "odict_iterator",
+                                                             "list_iterator",
+                                                             "list_reverseiterator",
+                                                             "tuple_iterator",
+                                                             "range_iterator",
+                                                             "longrange_iterator",
+                                                             "set_iterator",
+                                                             "str_iterator",
+                                                             "str_ascii_iterator",
+                                                             "bytes_iterator",
+                                                             "iterator",
+                                                             "enumerate",
+                                                             "zip",
+                                                             "map",
+                                                             "filter",
+                                                             "reversed",
+                                                             "generator",
+                                                             "super",
+                                                             "property",
+                                                             "module",
+                                                             "mappingproxy",
+                                                             "collections.OrderedDict",
+                                                             "collections.deque",
+                                                             "collections.defaultdict",
+                                                             "_collections._deque_iterator",
+                                                             "torch.Size",
+                                                             "torch.dtype",
+                                                             "torch.device",
+                                                             "torch.layout",
+                                                             "torch.memory_format",
+                                                             "torch.finfo",
+                                                             "torch.iinfo",
+                                                             "functools.partial",
+                                                             "types.GenericAlias",
+                                                             "types.UnionType",
+                                                             "types.SimpleNamespace",
+                                                             "staticmethod",
+                                                             "classmethod",
+                                                             "itertools.chain",
+                                                             "itertools.islice",
+                                                             "itertools.repeat",
+                                                             "itertools.count",
+                                                             "itertools.product",
+                                                             "itertools.accumulate",
+                                                             "itertools.zip_longest",
+                                                             "itertools.starmap",
+                                                             "itertools.takewhile",
+                                                             "itertools.pairwise",
+                                                             "itertools.permutations",
+                                                             "itertools.combinations",
+                                                             "itertools.cycle",
+                                                             "itertools.compress",
+                                                             "itertools.dropwhile",
+                                                             "itertools.filterfalse",
+                                                             "operator.itemgetter",
+                                                             "operator.attrgetter",
+                                                             "BaseException",
+                                                             "Exception",
+                                                             "re.Pattern",
+                                                             "re.Match",
+                                                             "_contextvars.ContextVar",
+                                                             "_contextvars.Token",
+                                                             "ContextVar",
+                                                             "Token",
+                                                             "functools._lru_cache_wrapper"};
   return names.count(type->tp_name) > 0 || PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
 }
 
@@ -302,14 +472,16 @@ bool inherits(PyTypeObject* type, const char* name, PyTypeObject* base) {
 }
 
 PyObject* unbound(PyObject* callable) {
-  if (Py_TYPE(callable) == &_PyMethodWrapper_Type) return Py_NewRef(reinterpret_cast<PyObject*>(reinterpret_cast<WrapperObject*>(callable)->descr));
+  if (Py_TYPE(callable) == &_PyMethodWrapper_Type)
+    return Py_NewRef(reinterpret_cast<PyObject*>(reinterpret_cast<WrapperObject*>(callable)->descr));
   if (!PyCFunction_Check(callable) || !PyCFunction_GET_SELF(callable)) return Py_NewRef(callable);
   auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
   PyObject* mro = Py_TYPE(function->m_self)->tp_mro;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
     PyObject* dict = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i))->tp_dict;
     PyObject* entry = dict ? PyDict_GetItemString(dict, function->m_ml->ml_name) : nullptr;
-    if (entry && Py_TYPE(entry) == &PyMethodDescr_Type && reinterpret_cast<PyMethodDescrObject*>(entry)->d_method == function->m_ml)
+    if (entry && Py_TYPE(entry) == &PyMethodDescr_Type &&
+        reinterpret_cast<PyMethodDescrObject*>(entry)->d_method == function->m_ml)
       return Py_NewRef(entry);
   }
   return nullptr;
@@ -327,10 +499,14 @@ std::string callable_name(PyObject* callable) {
     auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
     name = function->m_ml->ml_name;
     PyObject* self = function->m_self;
-    if (self && PyModule_Check(self)) owner = PyModule_GetName(self) ? PyModule_GetName(self) : "";
-    else if (self && PyType_Check(self)) owner = reinterpret_cast<PyTypeObject*>(self)->tp_name;
-    else if (self && !PyCapsule_CheckExact(self) && !strstr(Py_TYPE(self)->tp_name, "pybind11")) owner = Py_TYPE(self)->tp_name;
-    else owner = text(function->m_module);
+    if (self && PyModule_Check(self))
+      owner = PyModule_GetName(self) ? PyModule_GetName(self) : "";
+    else if (self && PyType_Check(self))
+      owner = reinterpret_cast<PyTypeObject*>(self)->tp_name;
+    else if (self && !PyCapsule_CheckExact(self) && !strstr(Py_TYPE(self)->tp_name, "pybind11"))
+      owner = Py_TYPE(self)->tp_name;
+    else
+      owner = text(function->m_module);
   } else if (Py_TYPE(callable) == &_PyMethodWrapper_Type) {
     auto* descriptor = reinterpret_cast<PyDescrObject*>(reinterpret_cast<WrapperObject*>(callable)->descr);
     owner = descriptor->d_type->tp_name;

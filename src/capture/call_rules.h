@@ -9,30 +9,30 @@ namespace magneto::capture {
 
 enum class CallClass : unsigned char {
   kOpaque,
-  kPure,       ///< the result follows from the arguments, which it may read as a whole
-  kReadKey,    ///< reads one entry (second argument) of the first argument
-  kGetAttr,    ///< getattr, hasattr, object.__getattribute__
-  kSetAttr,    ///< setattr, object.__setattr__, delattr, object.__delattr__
-  kEffect,     ///< changes its first argument; keeps references to the others
-  kEffectCopy, ///< changes its first argument by the content of the second (extend, update)
-  kState,      ///< a getter of state outside: called again as a guard
-  kStateWord,  ///< a getter that the state word covers
-  kStateSet,   ///< changes state outside; repeated on replay
-  kContextGet, ///< ContextVar.get
-  kIgnore,     ///< an effect that nobody sees (usage counters)
-  kTorch,      ///< runs operators; non-tensor results follow from the metadata of its arguments
-  kData,       ///< reads the data of a tensor
-  kTypeCall,   ///< type.__call__
-  kIdentity,   ///< id(): the address of an object
-  kNext,       ///< next(iterator)
-  kNew,        ///< object.__new__ and the like: makes an instance of its first argument
-  kInit,       ///< object.__init__: nothing
-  kReduce,     ///< object.__reduce_ex__: reads the whole instance dict
+  kPure,        ///< the result follows from the arguments, which it may read as a whole
+  kReadKey,     ///< reads one entry (second argument) of the first argument
+  kGetAttr,     ///< getattr, hasattr, object.__getattribute__
+  kSetAttr,     ///< setattr, object.__setattr__, delattr, object.__delattr__
+  kEffect,      ///< changes its first argument; keeps references to the others
+  kEffectCopy,  ///< changes its first argument by the content of the second (extend, update)
+  kState,       ///< a getter of state outside: called again as a guard
+  kStateWord,   ///< a getter that the state word covers
+  kStateSet,    ///< changes state outside; repeated on replay
+  kContextGet,  ///< ContextVar.get
+  kIgnore,      ///< an effect that nobody sees (usage counters)
+  kTorch,       ///< runs operators; non-tensor results follow from the metadata of its arguments
+  kData,        ///< reads the data of a tensor
+  kTypeCall,    ///< type.__call__
+  kIdentity,    ///< id(): the address of an object
+  kNext,        ///< next(iterator)
+  kNew,         ///< object.__new__ and the like: makes an instance of its first argument
+  kInit,        ///< object.__init__: nothing
+  kReduce,      ///< object.__reduce_ex__: reads the whole instance dict
   kSuperInit,
 };
 
-/// The class of a C callable: builtin function or method, method or slot descriptor, method-wrapper. `self` receives the
-/// object a bound C method carries (borrowed), or nullptr.
+/// The class of a C callable: builtin function or method, method or slot descriptor, method-wrapper. `self` receives
+/// the object a bound C method carries (borrowed), or nullptr.
 CallClass call_class(PyObject* callable, PyObject** self);
 
 /// Constructors of C types whose result follows from their arguments.
@@ -44,8 +44,8 @@ bool is_known_c_type(PyTypeObject* type);
 /// The descriptor behind a bound C method: the same method, for any object. New reference; nullptr: none was found.
 PyObject* unbound(PyObject* callable);
 
-/// The method `name` of `type` is the one that `base` has: no class between them overrides it. (Slots do not tell: a subclass
-/// reaches some methods of dict and set through a generic slot.)
+/// The method `name` of `type` is the one that `base` has: no class between them overrides it. (Slots do not tell: a
+/// subclass reaches some methods of dict and set through a generic slot.)
 bool inherits(PyTypeObject* type, const char* name, PyTypeObject* base);
 
 /// A name for messages: "time.perf_counter", "numpy.ndarray.sum".

@@ -13,8 +13,7 @@ namespace magneto::capture {
 namespace {
 
 struct Compiled {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* function;
   PyObject* self;
   PyObject* dict;
@@ -35,25 +34,29 @@ Compiled* cast(PyObject* object) { return reinterpret_cast<Compiled*>(object); }
 
 PyObject* plain_call(Compiled* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   if (!self->self) return PyObject_Vectorcall(self->function, args, nargsf, kwnames);
-  size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)), count = positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)),
+         count = positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
   std::vector<PyObject*> all{nullptr, self->self};
   all.insert(all.end(), args, args + count);
-  return PyObject_Vectorcall(self->function, all.data() + 1, (positional + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
+  return PyObject_Vectorcall(self->function, all.data() + 1, (positional + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                             kwnames);
 }
 
 // fullgraph=True: a function with breaks is an error that lists all of them.
 PyObject* refuse_breaks(Compiled* self, const std::vector<base::BreakNote>& breaks) {
   base::Report::Content content;
   content.breaks = breaks;
-  std::string text = "magneto: fullgraph=True, but " + self->state->name + " has " + std::to_string(breaks.size()) + " break(s)\n";
+  std::string text =
+      "magneto: fullgraph=True, but " + self->state->name + " has " + std::to_string(breaks.size()) + " break(s)\n";
   for (const base::BreakNote& note : breaks)
-    text += "\n" + note.where.file + ":" + std::to_string(note.where.line) + "  " + base::source_line(note.where) + "\n  what: " + note.what + "\n  cure: " + note.cure + "\n";
+    text += "\n" + note.where.file + ":" + std::to_string(note.where.line) + "  " + base::source_line(note.where) +
+            "\n  what: " + note.what + "\n  cure: " + note.cure + "\n";
   PyErr_SetString(PyExc_RuntimeError, text.c_str());
   return nullptr;
 }
 
-PyObject* run_session(Compiled* self, PyObject* const* args, size_t positional, PyObject* kwnames, std::shared_ptr<Segment> first,
-                      GuardContext* context) {
+PyObject* run_session(Compiled* self, PyObject* const* args, size_t positional, PyObject* kwnames,
+                      std::shared_ptr<Segment> first, GuardContext* context) {
   Ref alive = Ref::share(reinterpret_cast<PyObject*>(self));
   Session session(*self->state, self->function, self->self, args, positional, kwnames);
   if (first) session.start_with(std::move(first), std::move(*context));
@@ -98,9 +101,12 @@ PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject*
     if (segment) {
       BuildContext built;
       switch (run_segment(*segment, context, built)) {
-        case Outcome::kDone: return build(segment->result, built);
-        case Outcome::kRaised: return nullptr;
-        case Outcome::kEager: return plain_call(self, args, nargsf, kwnames);
+        case Outcome::kDone:
+          return build(segment->result, built);
+        case Outcome::kRaised:
+          return nullptr;
+        case Outcome::kEager:
+          return plain_call(self, args, nargsf, kwnames);
       }
     }
   }
@@ -140,23 +146,22 @@ PyObject* descriptor_get(PyObject* object, PyObject* instance, PyObject*) {
   return PyMethod_New(object, instance);
 }
 
-PyObject* represent(PyObject* object) {
-  return PyUnicode_FromFormat("<magneto compiled %R>", cast(object)->function);
-}
+PyObject* represent(PyObject* object) { return PyUnicode_FromFormat("<magneto compiled %R>", cast(object)->function); }
 
 PyObject* same_object(PyObject* object, PyObject*) { return Py_NewRef(object); }  // like a function
-PyObject* reduce(PyObject* object, PyObject*) { return Py_NewRef(reinterpret_cast<PyFunctionObject*>(cast(object)->function)->func_qualname); }
+PyObject* reduce(PyObject* object, PyObject*) {
+  return Py_NewRef(reinterpret_cast<PyFunctionObject*>(cast(object)->function)->func_qualname);
+}
 
 PyMethodDef methods[] = {{"__copy__", same_object, METH_NOARGS, nullptr},
                          {"__deepcopy__", same_object, METH_O, nullptr},
                          {"__reduce__", reduce, METH_NOARGS, nullptr},
                          {nullptr, nullptr, 0, nullptr}};
 
-PyMemberDef members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Compiled, vectorcall), READONLY, nullptr},
-    {"__dictoffset__", T_PYSSIZET, offsetof(Compiled, dict), READONLY, nullptr},
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(Compiled, weak_references), READONLY, nullptr},
-    {nullptr, 0, 0, 0, nullptr}};
+PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(Compiled, vectorcall), READONLY, nullptr},
+                         {"__dictoffset__", T_PYSSIZET, offsetof(Compiled, dict), READONLY, nullptr},
+                         {"__weaklistoffset__", T_PYSSIZET, offsetof(Compiled, weak_references), READONLY, nullptr},
+                         {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef getters[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
                          {nullptr, nullptr, nullptr, nullptr, nullptr}};
@@ -172,8 +177,9 @@ PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
                        {Py_tp_getset, getters},
                        {0, nullptr}};
 
-PyType_Spec spec = {"magneto.Compiled", sizeof(Compiled), 0,
-                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+PyType_Spec spec = {
+    "magneto.Compiled", sizeof(Compiled), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
 }  // namespace
 
@@ -200,7 +206,8 @@ PyObject* new_compiled(PyObject* function, PyObject* self, const CompileOptions&
   object->dict = nullptr;
   object->weak_references = nullptr;
   object->options = new CompileOptions(options);
-  object->state = new CaptureState(reinterpret_cast<PyCodeObject*>(reinterpret_cast<PyFunctionObject*>(function)->func_code));
+  object->state =
+      new CaptureState(reinterpret_cast<PyCodeObject*>(reinterpret_cast<PyFunctionObject*>(function)->func_code));
   object->state->id = g_next_id++;
   object->state->limit = options.limit;
   object->state->fullgraph = options.fullgraph;

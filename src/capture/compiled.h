@@ -19,7 +19,7 @@ struct CompileOptions {
 /// reference, or nullptr with a Python error.
 PyObject* new_compiled(PyObject* function, PyObject* self, const CompileOptions& options);
 
-PyTypeObject* compiled_type();                    ///< made ready at the first call
+PyTypeObject* compiled_type();  ///< made ready at the first call
 bool is_compiled(PyObject* object);
 PyObject* compiled_function(PyObject* compiled);  ///< borrowed
 PyObject* compiled_self(PyObject* compiled);      ///< borrowed; nullptr

@@ -69,7 +69,9 @@ bool is_immutable_type(PyTypeObject* type) {
 
 // OrderedDict keeps its order beside the dict; od_state counts the changes of that list.
 static size_t order_state(PyObject* dict) {
-  return PyODict_Check(dict) ? *reinterpret_cast<size_t*>(reinterpret_cast<char*>(dict) + sizeof(PyDictObject) + 5 * sizeof(void*)) : 0;
+  return PyODict_Check(dict)
+             ? *reinterpret_cast<size_t*>(reinterpret_cast<char*>(dict) + sizeof(PyDictObject) + 5 * sizeof(void*))
+             : 0;
 }
 
 static std::string text_of_object(PyObject* o) {
@@ -190,7 +192,8 @@ bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::st
     for (size_t i = 0; i < g.items.size(); ++i)
       if (!same_value(g.items[i].get(), PyList_GET_ITEM(list, i)))
         return miss([&] {
-          return sources.describe(g.source) + "[" + std::to_string(i) + "]" + was_is(g.items[i].get(), PyList_GET_ITEM(list, i));
+          return sources.describe(g.source) + "[" + std::to_string(i) + "]" +
+                 was_is(g.items[i].get(), PyList_GET_ITEM(list, i));
         });
   }
   for (SequenceGuard& g : sets) {
@@ -208,7 +211,8 @@ bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::st
     }
   for (FunctionGuard& g : functions) {
     auto* f = reinterpret_cast<PyFunctionObject*>(g.function.get());
-    if (f->func_code != g.code.get() || f->func_defaults != g.defaults.get() || f->func_kwdefaults != g.kwdefaults.get())
+    if (f->func_code != g.code.get() || f->func_defaults != g.defaults.get() ||
+        f->func_kwdefaults != g.kwdefaults.get())
       return miss([&] { return "the function " + text_of_object(f->func_qualname) + " was changed"; });
   }
   for (CellGuard& g : cells) {
@@ -225,19 +229,25 @@ bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::st
   for (TensorGuard& g : tensors) {
     PyObject* tensor = PyWeakref_GET_OBJECT(g.weak.get());
     if (tensor != g.address) return miss([&] { return sources.describe(g.source) + " is gone"; });
-    if (!g.meta.matches(tensor)) return miss([&] { return sources.describe(g.source) + ": " + g.meta.difference(tensor); });
+    if (!g.meta.matches(tensor))
+      return miss([&] { return sources.describe(g.source) + ": " + g.meta.difference(tensor); });
   }
   for (MemberRead& g : reads) {
     PyObject* value = PyObject_GetAttr(g.object.get(), g.name.get());
     if (!value) PyErr_Clear();
     bool same = same_value(value, g.result.get());
     Py_XDECREF(value);
-    if (!same) return miss([&] { return sources.describe(g.source) + "." + text_of_object(g.name.get()) + " changed"; });
+    if (!same)
+      return miss([&] { return sources.describe(g.source) + "." + text_of_object(g.name.get()) + " changed"; });
   }
   for (StateGuard& g : states) {
     std::vector<PyObject*> args{nullptr};
     for (Ref& arg : g.args) args.push_back(arg.get());
-    PyObject* value = PyObject_Vectorcall(g.callable.get(), args.data() + 1, (g.args.size() - (g.kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(g.kwnames.get())) : 0)) | PY_VECTORCALL_ARGUMENTS_OFFSET, g.kwnames.get());
+    PyObject* value =
+        PyObject_Vectorcall(g.callable.get(), args.data() + 1,
+                            (g.args.size() - (g.kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(g.kwnames.get())) : 0)) |
+                                PY_VECTORCALL_ARGUMENTS_OFFSET,
+                            g.kwnames.get());
     if (!value) PyErr_Clear();
     bool same = same_value(value, g.result.get());
     Py_XDECREF(value);
@@ -259,7 +269,9 @@ PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
       found = dict ? PyDict_GetItemWithError(dict, source.key.get()) : nullptr;
       break;
     }
-    case Source::Kind::kDict: found = instance_dict(parent); break;
+    case Source::Kind::kDict:
+      found = instance_dict(parent);
+      break;
     case Source::Kind::kItem:
       if (PyDict_Check(parent)) {
         found = PyDict_GetItemWithError(parent, source.key.get());
@@ -269,7 +281,9 @@ PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
         found = source.index < PyTuple_GET_SIZE(parent) ? PyTuple_GET_ITEM(parent, source.index) : nullptr;
       }
       break;
-    case Source::Kind::kCell: found = PyCell_Check(parent) ? PyCell_GET(parent) : nullptr; break;
+    case Source::Kind::kCell:
+      found = PyCell_Check(parent) ? PyCell_GET(parent) : nullptr;
+      break;
     case Source::Kind::kMember: {
       found = PyObject_GenericGetAttr(parent, source.key.get());
       Py_XDECREF(found);  // the member keeps it alive
@@ -284,7 +298,8 @@ PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
     case Source::Kind::kSelf:
       if (PyMethod_Check(parent)) found = source.index == 0 ? PyMethod_GET_SELF(parent) : PyMethod_GET_FUNCTION(parent);
       break;
-    default: break;
+    default:
+      break;
   }
   if (!found && PyErr_Occurred()) PyErr_Clear();
   return found;
@@ -308,10 +323,12 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
         *changed_int = sources.describe(step.target);
       return miss([&] { return sources.describe(step.target) + was_is(step.object.get(), value); });
     }
-    case Kind::kAbsent: return !resolve(step.target, context) || miss([&] { return sources.describe(step.target) + " is new"; });
+    case Kind::kAbsent:
+      return !resolve(step.target, context) || miss([&] { return sources.describe(step.target) + " is new"; });
     case Kind::kType:
-      return reinterpret_cast<PyObject*>(Py_TYPE(target)) == step.object.get() ||
-             miss([&] { return "the type of " + sources.describe(step.target) + " is now " + Py_TYPE(target)->tp_name; });
+      return reinterpret_cast<PyObject*>(Py_TYPE(target)) == step.object.get() || miss([&] {
+               return "the type of " + sources.describe(step.target) + " is now " + Py_TYPE(target)->tp_name;
+             });
     case Kind::kTensor:
       return (is_tensor(target) && step.meta.matches(target)) || miss([&] {
                return sources.describe(step.target) + ": " +
@@ -321,13 +338,14 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
       Py_ssize_t length = PyObject_Size(target);
       if (length < 0) PyErr_Clear();
       return length == step.number || miss([&] {
-               return "the length of " + sources.describe(step.target) + " was " + std::to_string(step.number) + ", is " +
-                      std::to_string(length);
+               return "the length of " + sources.describe(step.target) + " was " + std::to_string(step.number) +
+                      ", is " + std::to_string(length);
              });
     }
     case Kind::kKeys: {
       bool ok = PyDict_Check(target) && static_cast<size_t>(PyDict_GET_SIZE(target)) == step.keys.size();
-      PyObject* iterator = ok ? (PyODict_Check(target) ? PyODict_Type.tp_iter(target) : PyDict_Type.tp_iter(target)) : nullptr;
+      PyObject* iterator =
+          ok ? (PyODict_Check(target) ? PyODict_Type.tp_iter(target) : PyDict_Type.tp_iter(target)) : nullptr;
       size_t position = 0;
       while (ok && iterator) {
         PyObject* key = PyIter_Next(iterator);
@@ -338,31 +356,36 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
       }
       Py_XDECREF(iterator);
       PyErr_Clear();
-      return (ok && position == step.keys.size()) || miss([&] { return "the keys of " + sources.describe(step.target) + " changed"; });
+      return (ok && position == step.keys.size()) ||
+             miss([&] { return "the keys of " + sources.describe(step.target) + " changed"; });
     }
     case Kind::kIs:
       return target == context.current[step.other.index()] ||
              miss([&] { return sources.describe(step.target) + " is no longer " + sources.describe(step.other); });
     case Kind::kIsNot:
-      return target != context.current[step.other.index()] ||
-             miss([&] { return sources.describe(step.target) + " and " + sources.describe(step.other) + " are now one object"; });
+      return target != context.current[step.other.index()] || miss([&] {
+               return sources.describe(step.target) + " and " + sources.describe(step.other) + " are now one object";
+             });
     case Kind::kPinned:
       return target == step.object.get() || miss([&] { return sources.describe(step.target) + " is another object"; });
     case Kind::kNotPinned:
-      return target != step.object.get() ||
-             miss([&] { return sources.describe(step.target) + " is now an object that the function also reaches otherwise"; });
+      return target != step.object.get() || miss([&] {
+               return sources.describe(step.target) + " is now an object that the function also reaches otherwise";
+             });
     case Kind::kSymbol:
       return take_symbol(context, static_cast<int32_t>(step.number), resolve(step.target, context)) ||
              miss([&] { return sources.describe(step.target) + " is no int any more"; });
     case Kind::kMember: {
       int present = PySequence_Contains(target, step.object.get());
       if (present < 0) PyErr_Clear();
-      return present == step.number || miss([&] { return "membership in " + sources.describe(step.target) + " changed"; });
+      return present == step.number ||
+             miss([&] { return "membership in " + sources.describe(step.target) + " changed"; });
     }
     case Kind::kFunction: {
       auto* function = reinterpret_cast<PyFunctionObject*>(target);
-      return (PyFunction_Check(target) && function->func_code == step.object.get() && function->func_defaults == step.value.get() &&
-              function->func_kwdefaults == step.keys[0].get() && function->func_globals == step.keys[1].get()) ||
+      return (PyFunction_Check(target) && function->func_code == step.object.get() &&
+              function->func_defaults == step.value.get() && function->func_kwdefaults == step.keys[0].get() &&
+              function->func_globals == step.keys[1].get()) ||
              miss([&] { return "the function " + sources.describe(step.target) + " was changed"; });
     }
     case Kind::kReRead: {
@@ -370,7 +393,8 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
       if (!value) PyErr_Clear();
       bool same = same_value(value, step.value.get());
       Py_XDECREF(value);
-      return same || miss([&] { return sources.describe(step.target) + "." + text_of_object(step.object.get()) + " changed"; });
+      return same ||
+             miss([&] { return sources.describe(step.target) + "." + text_of_object(step.object.get()) + " changed"; });
     }
   }
   return false;
@@ -408,34 +432,67 @@ std::vector<std::string> GuardProgram::describe() const {
   for (const FloatingStep& s : steps) {
     std::string path = sources.describe(s.target);
     switch (s.kind) {
-      case Kind::kResolve: break;
-      case Kind::kValue: out.push_back(path + " == " + text_of_object(s.object.get())); break;
-      case Kind::kAbsent: out.push_back(path + " is absent"); break;
-      case Kind::kType: out.push_back("type(" + path + ") is " + reinterpret_cast<PyTypeObject*>(s.object.get())->tp_name); break;
-      case Kind::kTensor: out.push_back(path + ": tensor properties"); break;
-      case Kind::kLength: out.push_back("len(" + path + ") == " + std::to_string(s.number)); break;
-      case Kind::kKeys: out.push_back("keys of " + path); break;
-      case Kind::kIs: out.push_back(path + " is " + sources.describe(s.other)); break;
-      case Kind::kIsNot: out.push_back(path + " is not " + sources.describe(s.other)); break;
-      case Kind::kPinned: out.push_back("identity of " + path); break;
-      case Kind::kNotPinned: break;
-      case Kind::kSymbol: out.push_back(path + " is an int (any)"); break;
-      case Kind::kMember: out.push_back("membership in " + path); break;
-      case Kind::kFunction: out.push_back("function " + path); break;
-      case Kind::kReRead: out.push_back(path + "." + text_of_object(s.object.get())); break;
+      case Kind::kResolve:
+        break;
+      case Kind::kValue:
+        out.push_back(path + " == " + text_of_object(s.object.get()));
+        break;
+      case Kind::kAbsent:
+        out.push_back(path + " is absent");
+        break;
+      case Kind::kType:
+        out.push_back("type(" + path + ") is " + reinterpret_cast<PyTypeObject*>(s.object.get())->tp_name);
+        break;
+      case Kind::kTensor:
+        out.push_back(path + ": tensor properties");
+        break;
+      case Kind::kLength:
+        out.push_back("len(" + path + ") == " + std::to_string(s.number));
+        break;
+      case Kind::kKeys:
+        out.push_back("keys of " + path);
+        break;
+      case Kind::kIs:
+        out.push_back(path + " is " + sources.describe(s.other));
+        break;
+      case Kind::kIsNot:
+        out.push_back(path + " is not " + sources.describe(s.other));
+        break;
+      case Kind::kPinned:
+        out.push_back("identity of " + path);
+        break;
+      case Kind::kNotPinned:
+        break;
+      case Kind::kSymbol:
+        out.push_back(path + " is an int (any)");
+        break;
+      case Kind::kMember:
+        out.push_back("membership in " + path);
+        break;
+      case Kind::kFunction:
+        out.push_back("function " + path);
+        break;
+      case Kind::kReRead:
+        out.push_back(path + "." + text_of_object(s.object.get()));
+        break;
     }
   }
   for (const DictGuard& g : dicts) {
     std::string path = sources.describe(g.source);
     if (g.whole) out.push_back(path + ": all entries");
     for (const KeyCheck& k : g.keys) {
-      out.push_back(sources.describe_key(g.source, k.key.get()) + (k.value ? (is_value(k.value.get()) ? " == " + text_of_object(k.value.get()) : " is the same object") : " is absent"));
+      out.push_back(sources.describe_key(g.source, k.key.get()) +
+                    (k.value
+                         ? (is_value(k.value.get()) ? " == " + text_of_object(k.value.get()) : " is the same object")
+                         : " is absent"));
     }
   }
   for (const SequenceGuard& g : lists) out.push_back(sources.describe(g.source) + ": all elements");
   for (const SequenceGuard& g : sets) out.push_back(sources.describe(g.source) + ": all elements");
-  for (const TypeGuard& g : types) out.push_back(std::string("class ") + reinterpret_cast<PyTypeObject*>(g.type.get())->tp_name);
-  for (const FunctionGuard& g : functions) out.push_back("function " + text_of_object(reinterpret_cast<PyFunctionObject*>(g.function.get())->func_qualname));
+  for (const TypeGuard& g : types)
+    out.push_back(std::string("class ") + reinterpret_cast<PyTypeObject*>(g.type.get())->tp_name);
+  for (const FunctionGuard& g : functions)
+    out.push_back("function " + text_of_object(reinterpret_cast<PyFunctionObject*>(g.function.get())->func_qualname));
   for (const CellGuard& g : cells) out.push_back("closure variable " + sources.describe(g.source));
   for (const TensorGuard& g : tensors) out.push_back(sources.describe(g.source) + ": tensor properties");
   for (const StateGuard& g : states) out.push_back("answer of " + g.name);

@@ -22,58 +22,95 @@ bool is_value(PyObject* object);
 bool same_value(PyObject* a, PyObject* b);
 
 uint64_t dict_version(PyObject* dict);
-PyObject* instance_dict(PyObject* object);          ///< borrowed; nullptr: has none. Materialises it on 3.11.
-unsigned type_version(PyTypeObject* type);          ///< 0: none can be had
-bool is_immutable_type(PyTypeObject* type);         ///< a C type that Python code cannot change
+PyObject* instance_dict(PyObject* object);   ///< borrowed; nullptr: has none. Materialises it on 3.11.
+unsigned type_version(PyTypeObject* type);   ///< 0: none can be had
+bool is_immutable_type(PyTypeObject* type);  ///< a C type that Python code cannot change
 
 struct KeyCheck {
   Ref key;
-  Ref value;             ///< empty: absent
-  int32_t symbol = -1;   ///< >= 0: any int will do, it becomes this symbol
+  Ref value;            ///< empty: absent
+  int32_t symbol = -1;  ///< >= 0: any int will do, it becomes this symbol
 };
 
 struct DictGuard {
   Ref dict;
-  Ref owner;                     ///< whose instance dict it is (the owner must still have this very dict)
+  Ref owner;  ///< whose instance dict it is (the owner must still have this very dict)
   SourceId source;
-  uint64_t version = 0;          ///< 0: never equal, always compare the keys
-  bool whole = false;            ///< `items` are all of them, in this order
-  bool keep_version = true;      ///< the recording itself changed the dict: the tag of another call says nothing
+  uint64_t version = 0;      ///< 0: never equal, always compare the keys
+  bool whole = false;        ///< `items` are all of them, in this order
+  bool keep_version = true;  ///< the recording itself changed the dict: the tag of another call says nothing
   std::vector<KeyCheck> keys;
   std::vector<KeyCheck> items;
-  size_t order_state = 0;        ///< OrderedDict: changes with move_to_end
+  size_t order_state = 0;  ///< OrderedDict: changes with move_to_end
 };
 
-struct SequenceGuard { Ref object; SourceId source; std::vector<Ref> items; };   ///< list, set: all elements
-struct MemberGuard { Ref set; Ref item; bool present; SourceId source; };        ///< one membership of a set
-struct TypeGuard { Ref type; unsigned version; };
-struct ClassGuard { Ref object; PyTypeObject* type; SourceId source; };           ///< o.__class__ was not assigned
-struct FunctionGuard { Ref function, code, defaults, kwdefaults; };
-struct CellGuard { Ref cell, content; SourceId source; int32_t symbol = -1; };
-struct TensorGuard { Ref weak; PyObject* address; TensorMeta meta; SourceId source; };
-struct StateGuard { Ref callable; std::vector<Ref> args; Ref result; std::string name; Ref kwnames; };  ///< calling it again gives the same
-struct MemberRead { Ref object, name, result; SourceId source; };                 ///< a C slot, read again
+struct SequenceGuard {
+  Ref object;
+  SourceId source;
+  std::vector<Ref> items;
+};  ///< list, set: all elements
+struct MemberGuard {
+  Ref set;
+  Ref item;
+  bool present;
+  SourceId source;
+};  ///< one membership of a set
+struct TypeGuard {
+  Ref type;
+  unsigned version;
+};
+struct ClassGuard {
+  Ref object;
+  PyTypeObject* type;
+  SourceId source;
+};  ///< o.__class__ was not assigned
+struct FunctionGuard {
+  Ref function, code, defaults, kwdefaults;
+};
+struct CellGuard {
+  Ref cell, content;
+  SourceId source;
+  int32_t symbol = -1;
+};
+struct TensorGuard {
+  Ref weak;
+  PyObject* address;
+  TensorMeta meta;
+  SourceId source;
+};
+struct StateGuard {
+  Ref callable;
+  std::vector<Ref> args;
+  Ref result;
+  std::string name;
+  Ref kwnames;
+};  ///< calling it again gives the same
+struct MemberRead {
+  Ref object, name, result;
+  SourceId source;
+};  ///< a C slot, read again
 
 struct FloatingStep {
   enum class Kind : unsigned char {
-    kResolve,     ///< current[target] = the object at that source
-    kValue,       ///< what the source `target` has is this value
-    kAbsent,      ///< the parent's dict has no such key
-    kType,        ///< exact type of current[target]
-    kTensor,      ///< meta of current[target]
-    kLength,      ///< of a list, tuple, dict or set
-    kKeys,        ///< a dict has exactly these keys in this order
-    kIs, kIsNot,  ///< current[target] and current[other]
-    kPinned,      ///< current[target] is this object
+    kResolve,  ///< current[target] = the object at that source
+    kValue,    ///< what the source `target` has is this value
+    kAbsent,   ///< the parent's dict has no such key
+    kType,     ///< exact type of current[target]
+    kTensor,   ///< meta of current[target]
+    kLength,   ///< of a list, tuple, dict or set
+    kKeys,     ///< a dict has exactly these keys in this order
+    kIs,
+    kIsNot,   ///< current[target] and current[other]
+    kPinned,  ///< current[target] is this object
     kNotPinned,
-    kSymbol,      ///< an exact int; symbols[number] takes it
-    kMember,      ///< membership in a set, `number` is the answer
-    kFunction,    ///< a function with this code (object), these defaults (value), kwdefaults and globals (keys)
-    kReRead,      ///< PyObject_GetAttr(current[target], object) gives `value` again
+    kSymbol,    ///< an exact int; symbols[number] takes it
+    kMember,    ///< membership in a set, `number` is the answer
+    kFunction,  ///< a function with this code (object), these defaults (value), kwdefaults and globals (keys)
+    kReRead,    ///< PyObject_GetAttr(current[target], object) gives `value` again
   };
   Kind kind;
   SourceId target, other;
-  Ref object;              ///< value, type or pinned object
+  Ref object;  ///< value, type or pinned object
   Ref value;
   std::vector<Ref> keys;
   int64_t number = 0;
@@ -84,7 +121,7 @@ struct FloatingStep {
 struct GuardContext {
   PyObject* const* roots = nullptr;
   size_t root_count = 0;
-  std::vector<PyObject*> current;    ///< borrowed; by SourceId, floating ones only
+  std::vector<PyObject*> current;  ///< borrowed; by SourceId, floating ones only
   std::vector<int64_t> symbols;
 };
 

@@ -96,8 +96,10 @@ Recipe RecipeWriter::write(PyObject* object) {
       outputs_.push_back(answer.value);
       return recipe;
     }
-    case Origin::kUnknown: return fail(object);
-    case Origin::kMade: break;
+    case Origin::kUnknown:
+      return fail(object);
+    case Origin::kMade:
+      break;
   }
   auto known = memo_.find(object);
   if (known != memo_.end()) {
@@ -194,7 +196,8 @@ Recipe RecipeWriter::write_made(PyObject* object, int) {
       return fail(object);
     }
     PyObject* args = PyTuple_GET_ITEM(reduced.get(), 1);
-    if (type == &PyEnum_Type && !(PyTuple_GET_SIZE(args) >= 1 && provenance_.origin(PyTuple_GET_ITEM(args, 0)).origin != Provenance::Origin::kUnknown))
+    if (type == &PyEnum_Type && !(PyTuple_GET_SIZE(args) >= 1 &&
+                                  provenance_.origin(PyTuple_GET_ITEM(args, 0)).origin != Provenance::Origin::kUnknown))
       return fail(object);
     recipe.kind = Recipe::Kind::kIterator;
     recipe.object = Ref::share(PyTuple_GET_ITEM(reduced.get(), 0));
@@ -220,8 +223,11 @@ Recipe RecipeWriter::write_made(PyObject* object, int) {
   // Iterators over dicts cannot be set to a position; a list of what remains gives the same elements.
   if (type == &PyDictIterKey_Type || type == &PyDictIterValue_Type || type == &PyDictIterItem_Type) {
     Ref reduced = Ref::take(PyObject_CallMethod(object, "__reduce__", nullptr));
-    PyObject* args = reduced && PyTuple_Check(reduced.get()) && PyTuple_GET_SIZE(reduced.get()) == 2 ? PyTuple_GET_ITEM(reduced.get(), 1) : nullptr;
-    if (!args || PyTuple_GET_SIZE(args) != 1 || !PyList_Check(PyTuple_GET_ITEM(args, 0)) || type == &PyDictIterItem_Type) {
+    PyObject* args = reduced && PyTuple_Check(reduced.get()) && PyTuple_GET_SIZE(reduced.get()) == 2
+                         ? PyTuple_GET_ITEM(reduced.get(), 1)
+                         : nullptr;
+    if (!args || PyTuple_GET_SIZE(args) != 1 || !PyList_Check(PyTuple_GET_ITEM(args, 0)) ||
+        type == &PyDictIterItem_Type) {
       PyErr_Clear();
       return fail(object);
     }
@@ -303,7 +309,8 @@ static bool fill_dict(PyObject* dict, const Recipe& items, BuildContext& context
   for (size_t i = 0; i < items.parts.size(); i += 2) {
     Ref key = Ref::take(build(items.parts[i], context)), value = Ref::take(build(items.parts[i + 1], context));
     if (!key || !value) return false;
-    int status = PyODict_Check(dict) ? PyODict_SetItem(dict, key.get(), value.get()) : PyDict_SetItem(dict, key.get(), value.get());
+    int status = PyODict_Check(dict) ? PyODict_SetItem(dict, key.get(), value.get())
+                                     : PyDict_SetItem(dict, key.get(), value.get());
     if (status < 0) return false;
   }
   return true;
@@ -378,18 +385,28 @@ static PyObject* build_function(const Recipe& recipe, BuildContext& context) {
 PyObject* build(const Recipe& recipe, BuildContext& context) {
   using Kind = Recipe::Kind;
   switch (recipe.kind) {
-    case Kind::kNull: return nullptr;
-    case Kind::kConstant: return recipe.object.borrow_new();
-    case Kind::kValue: return context.outputs[recipe.index].borrow_new();
-    case Kind::kSource: return Py_NewRef(context.guards->current[recipe.source.index()]);
-    case Kind::kNumber: return PyLong_FromLongLong(recipe.number.evaluate(context.guards->symbols));
-    case Kind::kRoot: return Py_XNewRef(context.guards->roots[recipe.index]);
-    case Kind::kRef: return Py_NewRef(context.memo[recipe.index]);
-    case Kind::kEffect: return context.effect_results[recipe.index].borrow_new();
-    case Kind::kTuple: return keep(recipe, context, build_tuple(recipe.parts, context));
+    case Kind::kNull:
+      return nullptr;
+    case Kind::kConstant:
+      return recipe.object.borrow_new();
+    case Kind::kValue:
+      return context.outputs[recipe.index].borrow_new();
+    case Kind::kSource:
+      return Py_NewRef(context.guards->current[recipe.source.index()]);
+    case Kind::kNumber:
+      return PyLong_FromLongLong(recipe.number.evaluate(context.guards->symbols));
+    case Kind::kRoot:
+      return Py_XNewRef(context.guards->roots[recipe.index]);
+    case Kind::kRef:
+      return Py_NewRef(context.memo[recipe.index]);
+    case Kind::kEffect:
+      return context.effect_results[recipe.index].borrow_new();
+    case Kind::kTuple:
+      return keep(recipe, context, build_tuple(recipe.parts, context));
     case Kind::kSize: {
       Ref tuple = Ref::take(build_tuple(recipe.parts, context));
-      return tuple ? keep(recipe, context, PyObject_CallOneArg(reinterpret_cast<PyObject*>(size_type()), tuple.get())) : nullptr;
+      return tuple ? keep(recipe, context, PyObject_CallOneArg(reinterpret_cast<PyObject*>(size_type()), tuple.get()))
+                   : nullptr;
     }
     case Kind::kStruct: {
       Ref tuple = Ref::take(build_tuple(recipe.parts, context));
@@ -454,8 +471,10 @@ PyObject* build(const Recipe& recipe, BuildContext& context) {
       }
       return keep(recipe, context, iterator.release());
     }
-    case Kind::kFunction: return build_function(recipe, context);
-    case Kind::kInstance: return build_instance(recipe, context);
+    case Kind::kFunction:
+      return build_function(recipe, context);
+    case Kind::kInstance:
+      return build_instance(recipe, context);
   }
   return nullptr;
 }

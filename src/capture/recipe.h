@@ -1,6 +1,6 @@
 // capture/recipe.h: how to build again, on replay, an object that leaves a segment: the result, a value stored into an
-// object from outside, a slot of a frame that goes on after a break. Recipes are taken when the segment ends; identities
-// among them are kept (one memo for all recipes of a segment).
+// object from outside, a slot of a frame that goes on after a break. Recipes are taken when the segment ends;
+// identities among them are kept (one memo for all recipes of a segment).
 #pragma once
 #include <optional>
 #include <string>
@@ -16,33 +16,44 @@ namespace magneto::capture {
 
 struct Recipe {
   enum class Kind : unsigned char {
-    kNull,       ///< an empty slot
-    kConstant,   ///< this very object
-    kValue,      ///< output `index` of the graph
-    kSource,     ///< the floating object at `source`
-    kNumber,     ///< an int computed from symbols
-    kRoot,       ///< what the root `index` holds, whatever it is
-    kTuple, kList, kDict, kSet, kSlice, kSize, kStruct,
-    kCell, kFunction, kMethod, kBuiltin, kInstance, kIterator,
-    kRef,        ///< the object built for memo `index`
-    kEffect,     ///< what effect `index` returned
+    kNull,      ///< an empty slot
+    kConstant,  ///< this very object
+    kValue,     ///< output `index` of the graph
+    kSource,    ///< the floating object at `source`
+    kNumber,    ///< an int computed from symbols
+    kRoot,      ///< what the root `index` holds, whatever it is
+    kTuple,
+    kList,
+    kDict,
+    kSet,
+    kSlice,
+    kSize,
+    kStruct,
+    kCell,
+    kFunction,
+    kMethod,
+    kBuiltin,
+    kInstance,
+    kIterator,
+    kRef,     ///< the object built for memo `index`
+    kEffect,  ///< what effect `index` returned
   };
   Kind kind = Kind::kNull;
   int index = -1;
   int memo = -1;
   SourceId source;
-  Ref object;                  ///< constant, type, code ...
+  Ref object;  ///< constant, type, code ...
   types::Expr number;
   std::vector<Recipe> parts;
-  unsigned shape = 0;          ///< kInstance: which contents follow (bits below)
+  unsigned shape = 0;  ///< kInstance: which contents follow (bits below)
   static constexpr unsigned kHasTuple = 1, kHasItems = 2, kHasDict = 4, kHasSlots = 8, kHasElements = 16;
 };
 
 /// What recipes are built from at one replay.
 struct BuildContext {
   GuardContext* guards = nullptr;
-  std::vector<Ref> outputs;         ///< Python tensors of the graph's outputs
-  std::vector<PyObject*> memo;      ///< borrowed: alive through their holders or `keep`
+  std::vector<Ref> outputs;     ///< Python tensors of the graph's outputs
+  std::vector<PyObject*> memo;  ///< borrowed: alive through their holders or `keep`
   std::vector<Ref> keep;
   std::vector<Ref> effect_results;
 };
@@ -57,10 +68,10 @@ class Provenance {
   enum class Origin { kConstant, kMade, kFloating, kNumber, kTensor, kRoot, kEffect, kUnknown };
   struct Answer {
     Origin origin = Origin::kUnknown;
-    SourceId source;           // kFloating
-    types::Expr number;        // kNumber
-    graph::ValueId value;      // kTensor
-    int index = -1;            // kRoot, kEffect
+    SourceId source;       // kFloating
+    types::Expr number;    // kNumber
+    graph::ValueId value;  // kTensor
+    int index = -1;        // kRoot, kEffect
   };
   virtual Answer origin(PyObject* object) = 0;
 };
@@ -71,7 +82,7 @@ class RecipeWriter {
   explicit RecipeWriter(Provenance& provenance) : provenance_(provenance) {}
   Recipe write(PyObject* object);
   bool failed() const { return failed_object_ != nullptr; }
-  PyObject* failed_object() const { return failed_object_; }   ///< borrowed
+  PyObject* failed_object() const { return failed_object_; }  ///< borrowed
   size_t memo_count() const { return memo_.size(); }
   /// The graph values that recipes refer to, by output index.
   const std::vector<graph::ValueId>& outputs() const { return outputs_; }

@@ -7,7 +7,10 @@
 namespace magneto::capture {
 
 Recorder::Recorder(Activation& root, const std::unordered_set<std::string>& volatile_ints, bool pin_modules)
-    : root_(root), pin_modules_(pin_modules), volatile_ints_(volatile_ints), segment_(std::make_unique<Segment>()),
+    : root_(root),
+      pin_modules_(pin_modules),
+      volatile_ints_(volatile_ints),
+      segment_(std::make_unique<Segment>()),
       trace_(std::make_unique<aten::Trace>()) {
   segment_->guards.state = StateWord::now();
 }
@@ -32,8 +35,10 @@ Recorder::Info* Recorder::info(PyObject* object) {
 
 Recorder::Info& Recorder::enter(PyObject* object, Info info) {
   auto [place, fresh] = table_.emplace(object, info);
-  if (fresh && !watch_death(object)) held_.push_back(Py_NewRef(object));
-  else place->second = info;
+  if (fresh && !watch_death(object))
+    held_.push_back(Py_NewRef(object));
+  else
+    place->second = info;
   return place->second;
 }
 
@@ -209,8 +214,14 @@ void Recorder::add_slot_roots(bool function_is_fixed) {
   SourceId source = guards().sources.root(locals + depth, function->func_name);
   enter_outside(object, source);
   resolve(object);
-  guards().steps.push_back({FloatingStep::Kind::kFunction, source, {}, Ref::share(function->func_code), Ref::share(function->func_defaults),
-                            {Ref::share(function->func_kwdefaults), Ref::share(function->func_globals)}, 0, {}});
+  guards().steps.push_back({FloatingStep::Kind::kFunction,
+                            source,
+                            {},
+                            Ref::share(function->func_code),
+                            Ref::share(function->func_defaults),
+                            {Ref::share(function->func_kwdefaults), Ref::share(function->func_globals)},
+                            0,
+                            {}});
   functions_.insert(object);
   if (function->func_kwdefaults && !info(function->func_kwdefaults)) {
     enter_outside(function->func_kwdefaults, guards().sources.pinned({}, function->func_qualname));
@@ -249,8 +260,10 @@ void Recorder::enter_frame(Activation& activation) {
       PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, free);
       if (info(cell)) continue;
       if (floating(reinterpret_cast<PyObject*>(function)))
-        enter_outside(cell, guards().sources.part(Source::Kind::kClosure, source_of(reinterpret_cast<PyObject*>(function)), name, i));
-      else pinned(cell, name);
+        enter_outside(cell, guards().sources.part(Source::Kind::kClosure,
+                                                  source_of(reinterpret_cast<PyObject*>(function)), name, i));
+      else
+        pinned(cell, name);
     }
   if (!function_made) {
     if (function->func_defaults)
@@ -331,8 +344,8 @@ void Recorder::abandon() {
 
 // Objects that can neither change nor be told apart from an equal one.
 static bool is_frozen(PyObject* object) {
-  static const std::unordered_set<std::string_view> names = {"torch.device", "torch.dtype", "torch.layout", "torch.memory_format",
-                                                             "torch.finfo", "torch.iinfo", "range"};
+  static const std::unordered_set<std::string_view> names = {
+      "torch.device", "torch.dtype", "torch.layout", "torch.memory_format", "torch.finfo", "torch.iinfo", "range"};
   return names.count(Py_TYPE(object)->tp_name) > 0;
 }
 
@@ -354,10 +367,21 @@ Provenance::Answer Recorder::origin(PyObject* object) {
     return answer;
   }
   if (known) switch (known->cls) {
-      case Info::Class::kMade: answer.origin = is_frozen(object) ? Origin::kConstant : Origin::kMade; return answer;
-      case Info::Class::kNumber: answer.origin = Origin::kNumber; answer.number = known->number; return answer;
-      case Info::Class::kLazy: answer.origin = Origin::kRoot; answer.index = known->index; return answer;
-      case Info::Class::kEffect: answer.origin = Origin::kEffect; answer.index = known->index; return answer;
+      case Info::Class::kMade:
+        answer.origin = is_frozen(object) ? Origin::kConstant : Origin::kMade;
+        return answer;
+      case Info::Class::kNumber:
+        answer.origin = Origin::kNumber;
+        answer.number = known->number;
+        return answer;
+      case Info::Class::kLazy:
+        answer.origin = Origin::kRoot;
+        answer.index = known->index;
+        return answer;
+      case Info::Class::kEffect:
+        answer.origin = Origin::kEffect;
+        answer.index = known->index;
+        return answer;
       case Info::Class::kOutside:
         answer.origin = guards().sources.floating(known->source) ? Origin::kFloating : Origin::kConstant;
         answer.source = known->source;
@@ -365,9 +389,11 @@ Provenance::Answer Recorder::origin(PyObject* object) {
         return answer;
     }
   PyTypeObject* type = Py_TYPE(object);
-  bool constant = is_value(object) || PyFunction_Check(object) /* of a method, found on a class */ || is_constant_tuple(object) || PyType_Check(object) || PyModule_Check(object) ||
-                  (PyCFunction_Check(object) && (!PyCFunction_GET_SELF(object) || PyModule_Check(PyCFunction_GET_SELF(object)))) ||
-                  type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type || strncmp(type->tp_name, "torch.", 6) == 0;
+  bool constant =
+      is_value(object) || PyFunction_Check(object) /* of a method, found on a class */ || is_constant_tuple(object) ||
+      PyType_Check(object) || PyModule_Check(object) ||
+      (PyCFunction_Check(object) && (!PyCFunction_GET_SELF(object) || PyModule_Check(PyCFunction_GET_SELF(object)))) ||
+      type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type || strncmp(type->tp_name, "torch.", 6) == 0;
   answer.origin = constant ? Origin::kConstant : Origin::kUnknown;
   return answer;
 }
@@ -377,7 +403,9 @@ bool Recorder::is_constant_tuple(PyObject* object) {
   if (!PyTuple_CheckExact(object)) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
     PyObject* item = PyTuple_GET_ITEM(object, i);
-    if (!is_value(item) && !is_constant_tuple(item) && !PyType_Check(item) && strncmp(Py_TYPE(item)->tp_name, "torch.", 6) != 0) return false;
+    if (!is_value(item) && !is_constant_tuple(item) && !PyType_Check(item) &&
+        strncmp(Py_TYPE(item)->tp_name, "torch.", 6) != 0)
+      return false;
   }
   return true;
 }
@@ -396,7 +424,8 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
   bool flushed = flush();
   trace_->leave();
   if (!flushed) return nullptr;
-  if (!returns && inside_handler()) {  // which exception is being handled is no slot: the raising instruction is stepped over next time
+  if (!returns && inside_handler()) {  // which exception is being handled is no slot: the raising instruction is
+                                       // stepped over next time
     trouble_ = {Stop::kHandlerExit, "", caught_at_, &root_};
     return nullptr;
   }
@@ -437,7 +466,8 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
 
   // An effect on a floating object must not meet an object that another path reaches.
   for (Pending& pending : effects_) {
-    PyObject* target = pending.kind == Effect::Kind::kCall ? (pending.args.empty() ? nullptr : pending.args[0].get()) : pending.target.get();
+    PyObject* target = pending.kind == Effect::Kind::kCall ? (pending.args.empty() ? nullptr : pending.args[0].get())
+                                                           : pending.target.get();
     if (!target || !floating(target)) continue;
     for (auto& [object, entry] : table_) {
       if (object == target || Py_TYPE(object) != Py_TYPE(target) || entry.cls != Info::Class::kOutside) continue;
@@ -445,7 +475,8 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
         if (!entry.resolved) continue;
         guards().steps.push_back({FloatingStep::Kind::kIsNot, source_of(target), entry.source, {}, {}, {}, 0, {}});
       } else {
-        guards().steps.push_back({FloatingStep::Kind::kNotPinned, source_of(target), {}, Ref::share(object), {}, {}, 0, {}});
+        guards().steps.push_back(
+            {FloatingStep::Kind::kNotPinned, source_of(target), {}, Ref::share(object), {}, {}, 0, {}});
       }
     }
   }
@@ -471,14 +502,17 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
       segment.program = trace_->finish(writer.outputs(), &inputs);
       std::unordered_map<const void*, PyObject*> by_impl;
       for (auto& [object, entry] : table_)
-        if (entry.cls == Info::Class::kOutside && is_tensor(object)) by_impl.emplace(tensor_of(object).unsafeGetTensorImpl(), object);
+        if (entry.cls == Info::Class::kOutside && is_tensor(object))
+          by_impl.emplace(tensor_of(object).unsafeGetTensorImpl(), object);
       for (graph::ValueId id : inputs) {
         auto found = by_impl.find(trace_->input_tensor(id).unsafeGetTensorImpl());
         base::check(found != by_impl.end(), "capture: the graph has an input that no recorded read brought");
         Segment::Input input;
         SourceId source = info(found->second)->source;
-        if (guards().sources.floating(source)) input.source = source;
-        else input.weak = Ref::take(PyWeakref_NewRef(found->second, nullptr));
+        if (guards().sources.floating(source))
+          input.source = source;
+        else
+          input.weak = Ref::take(PyWeakref_NewRef(found->second, nullptr));
         segment.inputs.push_back(std::move(input));
       }
     }

@@ -1,11 +1,11 @@
 // capture/recorder.h: watches the evaluator run a frame and writes down a segment.
 //
-// Provenance is by object identity: one table from object to class. *Made* objects came into being inside the segment and
-// nobody else knows them: whatever happens to them needs no guard and no effect, only a recipe if they are alive at the
-// end. *Outside* objects have a source; what is read of them is guarded where it is read, what is changed of them is an
-// effect. Values (None, numbers, strings) have no entry: the read that brought them was guarded. Tensors made here are
-// known to the trace. Whatever fits none of these spoils the recording: the instruction is marked, the program goes on
-// as in eager, and the next recording ends before that instruction.
+// Provenance is by object identity: one table from object to class. *Made* objects came into being inside the segment
+// and nobody else knows them: whatever happens to them needs no guard and no effect, only a recipe if they are alive at
+// the end. *Outside* objects have a source; what is read of them is guarded where it is read, what is changed of them
+// is an effect. Values (None, numbers, strings) have no entry: the read that brought them was guarded. Tensors made
+// here are known to the trace. Whatever fits none of these spoils the recording: the instruction is marked, the program
+// goes on as in eager, and the next recording ends before that instruction.
 #pragma once
 #include <functional>
 #include <map>
@@ -33,20 +33,20 @@ class Recorder final : public Semantics, public Provenance {
   /// slots are known by address (a callable's own frame) instead of by path (frames that serve many modules).
   Recorder(Activation& root, const std::unordered_set<std::string>& volatile_ints, bool pin_modules);
   ~Recorder() override;
-  static void prepare();                                   ///< once, at import
+  static void prepare();  ///< once, at import
 
   void add_pinned_root(PyObject* object, PyObject* name);  ///< the callable, its self: the same object at every call
   void add_argument_roots(PyObject* const* args, size_t count, const std::vector<Ref>& names);
   /// All slots of the root's frame; behind them its function, unless that is the same at every call.
   void add_slot_roots(bool function_is_fixed);
-  void begin();                                            ///< the trace is entered
+  void begin();  ///< the trace is entered
 
   bool active() const { return active_; }
   Activation& root() const { return root_; }
   void enter_frame(Activation& activation);
 
-  /// Ends the recording. nullptr: it cannot be repeated (see failure()). Everything pending is computed; throws nothing:
-  /// what an operator raises then is left as a Python error and `nullptr` is returned with failed_flush().
+  /// Ends the recording. nullptr: it cannot be repeated (see failure()). Everything pending is computed; throws
+  /// nothing: what an operator raises then is left as a Python error and `nullptr` is returned with failed_flush().
   std::unique_ptr<Segment> finish_return(PyObject* result);
   std::unique_ptr<Segment> finish_break();
   /// Ends it without a segment.
@@ -56,8 +56,8 @@ class Recorder final : public Semantics, public Provenance {
   struct Trouble {
     Stop stop = Stop::kNone;
     std::string detail;
-    int made_at = -1;            ///< root instruction that made the object without a recipe
-    Activation* where = nullptr; ///< the frame in which it happened
+    int made_at = -1;             ///< root instruction that made the object without a recipe
+    Activation* where = nullptr;  ///< the frame in which it happened
   };
   const Trouble& trouble() const { return trouble_; }
 
@@ -116,7 +116,7 @@ class Recorder final : public Semantics, public Provenance {
     bool resolved = false;  // floating: the guard program has resolved it
     bool typed = false;     // floating or pinned: its exact type is guarded
   };
-  struct Pending {          // an effect whose recipes are written at the end
+  struct Pending {  // an effect whose recipes are written at the end
     Effect::Kind kind;
     bool generic = true;
     Ref target, key, value, callable;
@@ -126,16 +126,28 @@ class Recorder final : public Semantics, public Provenance {
   // recorder.cpp: table, life cycle
   Info* info(PyObject* object);
   Info& enter(PyObject* object, Info info);
-  bool watch_death(PyObject* object);                ///< an object whose end runs code: it is not held, its death is seen
+  bool watch_death(PyObject* object);  ///< an object whose end runs code: it is not held, its death is seen
   static PyObject* on_death(PyObject* capsule, PyObject* reference);
   void enter_made(PyObject* object);
-  bool is_made(PyObject* object) { Info* i = info(object); return i && i->cls == Info::Class::kMade; }
-  bool is_outside(PyObject* object) { Info* i = info(object); return i && i->cls == Info::Class::kOutside; }
-  bool floating(PyObject* object) { Info* i = info(object); return i && i->cls == Info::Class::kOutside && guards().sources.floating(i->source); }
-  SourceId source_of(PyObject* object) { Info* i = info(object); return i ? i->source : SourceId(); }
+  bool is_made(PyObject* object) {
+    Info* i = info(object);
+    return i && i->cls == Info::Class::kMade;
+  }
+  bool is_outside(PyObject* object) {
+    Info* i = info(object);
+    return i && i->cls == Info::Class::kOutside;
+  }
+  bool floating(PyObject* object) {
+    Info* i = info(object);
+    return i && i->cls == Info::Class::kOutside && guards().sources.floating(i->source);
+  }
+  SourceId source_of(PyObject* object) {
+    Info* i = info(object);
+    return i ? i->source : SourceId();
+  }
   GuardProgram& guards() { return segment_->guards; }
   int root_instruction() const { return root_.next(); }
-  bool inside_handler() const;                               ///< an exception caught by the root since the start is being handled
+  bool inside_handler() const;  ///< an exception caught by the root since the start is being handled
   PyObject* stop(Activation& self, Stop reason, std::string detail);
   int stop_status(Activation& self, Stop reason, std::string detail);
   void spoil(Activation& self, Stop reason, std::string detail);
@@ -145,54 +157,61 @@ class Recorder final : public Semantics, public Provenance {
   bool is_constant_tuple(PyObject* object);
 
   // recorder_reads.cpp: guards
-  void adopt(Activation& self, PyObject* object, Source::Kind kind, PyObject* parent, PyObject* key, Py_ssize_t index, const char* where);
-  void adopt_result(Activation& self, PyObject* object, const std::string& where);   ///< of a call: known, fresh, or trouble
+  void adopt(Activation& self, PyObject* object, Source::Kind kind, PyObject* parent, PyObject* key, Py_ssize_t index,
+             const char* where);
+  void adopt_result(Activation& self, PyObject* object,
+                    const std::string& where);  ///< of a call: known, fresh, or trouble
   void enter_outside(PyObject* object, SourceId source);
-  void resolve(PyObject* object);                    ///< floating: a kResolve step, with its parents
+  void resolve(PyObject* object);  ///< floating: a kResolve step, with its parents
   void note_type(PyTypeObject* type);
-  void note_class(PyObject* object);                 ///< exact type of an outside object
+  void note_class(PyObject* object);  ///< exact type of an outside object
   void note_key(Activation& self, PyObject* dict, PyObject* key, PyObject* owner, SourceId source);
   bool note_all(Activation& self, PyObject* container);
   void note_function(PyFunctionObject* function);
   void note_cell(PyObject* cell);
   void note_member(PyObject* object, PyObject* name, PyObject* result);
-  void note_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name, PyObject* kwnames = nullptr);
-  static PyObject* unique_int(PyObject* value);      ///< an equal int that no one else has
-  void pin(PyObject* object);                        ///< a floating object becomes known by address
+  void note_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name,
+                  PyObject* kwnames = nullptr);
+  static PyObject* unique_int(PyObject* value);  ///< an equal int that no one else has
+  void pin(PyObject* object);                    ///< a floating object becomes known by address
   DictGuard& dict_guard(PyObject* dict, PyObject* owner, SourceId source);
-  bool touch_tensor(PyObject* tensor);               ///< known to the trace, its properties guarded; false: a tensor from nowhere
-  PyObject* tagged(PyObject* holder, PyObject* key, PyObject* value);  ///< takes over `value`; a volatile int comes back tagged
+  bool touch_tensor(PyObject* tensor);  ///< known to the trace, its properties guarded; false: a tensor from nowhere
+  PyObject* tagged(PyObject* holder, PyObject* key,
+                   PyObject* value);  ///< takes over `value`; a volatile int comes back tagged
   bool is_volatile(const std::string& path) const { return volatile_ints_.count(path) > 0; }
-  PyObject* new_number(PyObject* value, types::Expr expr);   ///< a fresh int that carries the expression
+  PyObject* new_number(PyObject* value, types::Expr expr);  ///< a fresh int that carries the expression
   std::optional<types::Expr> number(PyObject* object);
   void specialise(PyObject* object, int depth = 0);
 
   /// Whether C code may read all of `object`; guards what it may read. false: `trouble` says why.
   bool readable(Activation& self, PyObject* object, int depth = 0);
-  bool slot_known(Activation& self, PyObject* object);       ///< the slots of its type are known
+  bool slot_known(Activation& self, PyObject* object);  ///< the slots of its type are known
   Stop unreadable_stop_ = Stop::kNone;
   std::string unreadable_detail_;
 
   // recorder_calls.cpp
-  PyObject* call_function(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  PyObject* call_function(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf,
+                          PyObject* kwnames);
   PyObject* call_type(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_partial(Activation& self, PyObject* partial, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf, PyObject* kwnames);
-  PyObject* call_getattr(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames, PyObject* bound);
-  PyObject* call_effect(Activation& self, PyObject* callable, CallClass cls, PyObject* const* args, size_t nargsf, PyObject* kwnames, PyObject* bound);
+  PyObject* call_getattr(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames,
+                         PyObject* bound);
+  PyObject* call_effect(Activation& self, PyObject* callable, CallClass cls, PyObject* const* args, size_t nargsf,
+                        PyObject* kwnames, PyObject* bound);
   template <class Run>
   PyObject* torch_leaf(Activation& self, const std::string& name, Run&& run);
   bool torch_operand(Activation& self, PyObject* object, int depth = 0);
   void adopt_torch(Activation& self, PyObject* result, const std::string& name, int depth = 0);
   void set_place(Activation& self);
   PyObject* tensor_attr(Activation& self, PyObject* tensor, PyObject* name, bool* handled);
-  int note_attr(Activation& self, PyObject* owner, PyObject* name);   ///< 0 ok, 1 a C member, kStopStatus
+  int note_attr(Activation& self, PyObject* owner, PyObject* name);  ///< 0 ok, 1 a C member, kStopStatus
 
   // effects
   void record_set(Effect::Kind kind, PyObject* target, PyObject* key, PyObject* value, bool generic);
   int record_call(PyObject* callable, PyObject* const* args, size_t count);
-  void snapshot(PyObject* container);                ///< its content before the first change
+  void snapshot(PyObject* container);  ///< its content before the first change
   bool is_dirty(PyObject* dict, PyObject* key);
   void make_dirty(PyObject* dict, PyObject* key);
 
@@ -204,23 +223,23 @@ class Recorder final : public Semantics, public Provenance {
   std::unique_ptr<Segment> segment_;
   std::unique_ptr<aten::Trace> trace_;
   std::unordered_map<PyObject*, Info> table_;
-  std::vector<PyObject*> held_;                              // owned: everything in the table but what is watched
-  std::unordered_map<PyObject*, PyObject*> watched_;         // weak reference (owned) -> object (not)
+  std::vector<PyObject*> held_;                       // owned: everything in the table but what is watched
+  std::unordered_map<PyObject*, PyObject*> watched_;  // weak reference (owned) -> object (not)
   PyObject* death_callback_ = nullptr;
   std::unordered_map<PyObject*, size_t> dict_index_;
   std::unordered_set<PyObject*> listed_, typed_, functions_, guarded_tensors_;
   std::set<std::pair<PyObject*, PyObject*>> absent_, keyed_, members_, reads_;
-  std::unordered_map<PyObject*, PyObject*> originals_;       // owned copies
+  std::unordered_map<PyObject*, PyObject*> originals_;  // owned copies
   std::set<std::pair<PyObject*, std::string>> dirty_keys_;
   std::vector<Ref> dirty_refs_;
   std::unordered_set<PyObject*> state_dirty_;
-  std::map<std::pair<PyObject*, std::string>, types::Expr> symbol_of_;   // volatile ints by holder and key
+  std::map<std::pair<PyObject*, std::string>, types::Expr> symbol_of_;  // volatile ints by holder and key
   std::set<std::string> state_seen_;
   std::vector<Pending> effects_;
-  std::vector<std::pair<int, PyObject*>> entry_slots_;       // what each local held when the segment began (borrowed, held)
-  std::vector<PyObject*> tagged_;                            // ints that replaced slots
-  PyObject* handled_ = nullptr;                              // what was handled when the segment began (borrowed)
-  int caught_at_ = -1;                                       // root instruction whose exception the root caught last
+  std::vector<std::pair<int, PyObject*>> entry_slots_;  // what each local held when the segment began (borrowed, held)
+  std::vector<PyObject*> tagged_;                       // ints that replaced slots
+  PyObject* handled_ = nullptr;                         // what was handled when the segment began (borrowed)
+  int caught_at_ = -1;                                  // root instruction whose exception the root caught last
   Trouble trouble_;
 };
 

@@ -1,4 +1,5 @@
-// Calls: Python functions come through the hook and are inlined; C functions are looked up in the table of call classes.
+// Calls: Python functions come through the hook and are inlined; C functions are looked up in the table of call
+// classes.
 #include "capture/hook.h"
 #include "capture/recorder.h"
 #include "capture/recorder_torch_internal.h"
@@ -14,7 +15,8 @@ static std::vector<PyObject*> with_gap(PyObject* const* args, size_t count, PyOb
 }
 
 static size_t total_count(size_t nargsf, PyObject* kwnames) {
-  return static_cast<size_t>(PyVectorcall_NARGS(nargsf)) + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  return static_cast<size_t>(PyVectorcall_NARGS(nargsf)) +
+         (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
 }
 
 static bool has_finalizer(PyTypeObject* type) {
@@ -41,7 +43,8 @@ PyObject* Recorder::call_ex(Activation& self, PyObject* callable, PyObject* args
   return call(self, callable, all.data() + 1, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, names.get());
 }
 
-PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                         PyObject* kwnames) {
   if (!active_) return Semantics::call(self, callable, args, nargsf, kwnames);
   if (marked(self)) return kStop;
   PyTypeObject* type = Py_TYPE(callable);
@@ -49,7 +52,8 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
   if (type == &PyFunction_Type) return call_function(self, callable, args, nargsf, kwnames);
   if (type == &PyMethod_Type) {
     PyObject* bound = PyMethod_GET_SELF(callable);
-    Ref held = Ref::share(bound), held_function = Ref::share(PyMethod_GET_FUNCTION(callable));  // old, however few references there are
+    Ref held = Ref::share(bound),
+        held_function = Ref::share(PyMethod_GET_FUNCTION(callable));  // old, however few references there are
     adopt(self, bound, Source::Kind::kSelf, callable, nullptr, 0, "a bound method");
     adopt(self, PyMethod_GET_FUNCTION(callable), Source::Kind::kSelf, callable, nullptr, 1, "a bound method");
     if (floating(callable)) {
@@ -58,7 +62,8 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
     }
     if (!active_) return Semantics::call(self, callable, args, nargsf, kwnames);
     std::vector<PyObject*> all = with_gap(args, count, bound);
-    return call(self, PyMethod_GET_FUNCTION(callable), all.data() + 1, (positional + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
+    return call(self, PyMethod_GET_FUNCTION(callable), all.data() + 1,
+                (positional + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
   }
   if (floating(callable) && !is_python_class(type)) pin(callable);  // what is called is part of the program
   if (PyType_Check(callable)) return call_type(self, reinterpret_cast<PyTypeObject*>(callable), args, nargsf, kwnames);
@@ -66,11 +71,13 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
       type == &PyClassMethodDescr_Type || type == &_PyMethodWrapper_Type)
     return call_c(self, callable, args, nargsf, kwnames);
   if (strcmp(type->tp_name, "functools.partial") == 0) return call_partial(self, callable, args, nargsf, kwnames);
-  if (strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0) return call_cached(self, callable, args, nargsf, kwnames);
+  if (strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0)
+    return call_cached(self, callable, args, nargsf, kwnames);
   if (strstr(type->tp_name, "ScriptFunction") || strstr(type->tp_name, "ScriptMethod")) {  // operators only
     for (size_t i = 0; i < count; ++i)
       if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
-    return torch_leaf(self, "a scripted function", [&] { return PyObject_Vectorcall(callable, args, nargsf, kwnames); });
+    return torch_leaf(self, "a scripted function",
+                      [&] { return PyObject_Vectorcall(callable, args, nargsf, kwnames); });
   }
   if (type->tp_call && is_python_class(type)) {
     // __call__ of a Python class, as slot_tp_call finds it.
@@ -89,29 +96,33 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
       Ref bound = get ? Ref::take(get(function, callable, reinterpret_cast<PyObject*>(type))) : Ref::share(function);
       if (!bound) return nullptr;
       adopt(self, bound.get(), Source::Kind::kPinned, nullptr, name, -1, "__call__");
-      return active_ ? call(self, bound.get(), args, nargsf, kwnames) : Semantics::call(self, callable, args, nargsf, kwnames);
+      return active_ ? call(self, bound.get(), args, nargsf, kwnames)
+                     : Semantics::call(self, callable, args, nargsf, kwnames);
     }
   }
   if (!type->tp_call) return Semantics::call(self, callable, args, nargsf, kwnames);  // not callable: CPython's error
   return stop(self, Stop::kOpaqueCall, callable_name(callable));
 }
 
-PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf,
+                                  PyObject* kwnames) {
   auto* code = reinterpret_cast<PyCodeObject*>(reinterpret_cast<PyFunctionObject*>(function)->func_code);
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) return stop(self, Stop::kAsync, callable_name(function));
   note_function(reinterpret_cast<PyFunctionObject*>(function));
   PyObject* result = PyObject_Vectorcall(function, args, nargsf, kwnames);
   if (result && active_) {
-    if (PyGen_CheckExact(result) && !info(result)) enter_made(result);
-    else adopt_result(self, result, callable_name(function));
+    if (PyGen_CheckExact(result) && !info(result))
+      enter_made(result);
+    else
+      adopt_result(self, result, callable_name(function));
   }
   return result;
 }
 
-PyObject* Recorder::call_partial(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+PyObject* Recorder::call_partial(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                                 PyObject* kwnames) {
   struct PartialObject {
-    PyObject_HEAD
-    PyObject *function, *args, *keywords;
+    PyObject_HEAD PyObject *function, *args, *keywords;
   };
   auto* partial = reinterpret_cast<PartialObject*>(callable);
   if (!info(callable)) return stop(self, Stop::kUnknownObject, "functools.partial");
@@ -152,13 +163,15 @@ PyObject* Recorder::call_partial(Activation& self, PyObject* callable, PyObject*
 
 // functools.lru_cache: a hit gives the object of the last time. The guard calls the wrapper again, as eager would, and
 // compares identities; a miss runs the function as in eager, unrecorded, once.
-PyObject* Recorder::call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+PyObject* Recorder::call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf,
+                                PyObject* kwnames) {
   size_t count = total_count(nargsf, kwnames);
   if (floating(wrapper)) pin(wrapper);
   if (!info(wrapper)) return stop(self, Stop::kOpaqueCall, "a cached function (functools.lru_cache)");
   for (size_t i = 0; i < count; ++i) {
     if (!is_value(args[i]) && !is_constant_tuple(args[i]) && strncmp(Py_TYPE(args[i])->tp_name, "torch.", 6) != 0 &&
-        !(is_outside(args[i]) && !floating(args[i]) && !is_tensor(args[i]) && !PyList_Check(args[i]) && !PyDict_Check(args[i])))
+        !(is_outside(args[i]) && !floating(args[i]) && !is_tensor(args[i]) && !PyList_Check(args[i]) &&
+          !PyDict_Check(args[i])))
       return stop(self, Stop::kOpaqueCall, "a cached function (functools.lru_cache)");
     specialise(args[i]);
   }
@@ -178,7 +191,8 @@ PyObject* Recorder::call_cached(Activation& self, PyObject* wrapper, PyObject* c
 }
 
 // type.__call__ spelled out, so that the instance is known before __init__ runs.
-PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf,
+                              PyObject* kwnames) {
   PyObject* object = reinterpret_cast<PyObject*>(type);
   size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)), count = total_count(nargsf, kwnames);
   note_type(type);
@@ -208,7 +222,8 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
     while (is_python_class(base)) base = base->tp_base;
     if (!is_known_c_type(base)) return stop(self, Stop::kOpaqueType, type->tp_name);
     Ref tuple = Ref::take(PyTuple_New(static_cast<Py_ssize_t>(positional)));
-    for (size_t i = 0; i < positional; ++i) PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), Py_NewRef(args[i]));
+    for (size_t i = 0; i < positional; ++i)
+      PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), Py_NewRef(args[i]));
     Ref keywords;
     if (kwnames && PyTuple_GET_SIZE(kwnames)) {
       keywords = Ref::take(PyDict_New());
@@ -225,11 +240,15 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
     Ref instance = Ref::take(type->tp_new(type, tuple.get(), keywords.get()));
     if (!instance) return nullptr;
     if (!info(instance.get()) && !is_value(instance.get()) && active_) {
-      if (Py_REFCNT(instance.get()) == 1) enter_made(instance.get());
-      else adopt_result(self, instance.get(), type->tp_name);
+      if (Py_REFCNT(instance.get()) == 1)
+        enter_made(instance.get());
+      else
+        adopt_result(self, instance.get(), type->tp_name);
     }
     PyTypeObject* actual = Py_TYPE(instance.get());
-    if (PyType_IsSubtype(actual, type) && actual->tp_init && actual->tp_init(instance.get(), tuple.get(), keywords.get()) < 0) return nullptr;
+    if (PyType_IsSubtype(actual, type) && actual->tp_init &&
+        actual->tp_init(instance.get(), tuple.get(), keywords.get()) < 0)
+      return nullptr;
     return instance.release();
   }
   if (!is_known_constructor(type)) return stop(self, Stop::kOpaqueType, type->tp_name);
@@ -249,10 +268,11 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
   if (type == &PyUnicode_Type && count >= 1 && is_tensor(args[0])) return stop(self, Stop::kTensorData, "str()");
   for (size_t i = 0; i < count; ++i) {
     bool keeps = type == &PyTuple_Type || type == &PyList_Type || type == &PyDict_Type || type == &PySlice_Type ||
-                 strcmp(type->tp_name, "functools.partial") == 0 || strcmp(type->tp_name, "method") == 0 || type == &PyEnum_Type ||
-                 type == &PyProperty_Type || type == &PyMap_Type || type == &PyZip_Type || type == &PyFilter_Type;
-    if (keeps && !PyList_Check(args[i]) && !PyDict_Check(args[i]) && !PyTuple_Check(args[i]) && !PyAnySet_Check(args[i]) &&
-        !PyIter_Check(args[i]) && !is_tensor(args[i])) {
+                 strcmp(type->tp_name, "functools.partial") == 0 || strcmp(type->tp_name, "method") == 0 ||
+                 type == &PyEnum_Type || type == &PyProperty_Type || type == &PyMap_Type || type == &PyZip_Type ||
+                 type == &PyFilter_Type;
+    if (keeps && !PyList_Check(args[i]) && !PyDict_Check(args[i]) && !PyTuple_Check(args[i]) &&
+        !PyAnySet_Check(args[i]) && !PyIter_Check(args[i]) && !is_tensor(args[i])) {
       if (!slot_known(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
       continue;
     }
@@ -265,7 +285,8 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
     if (type == &PyTuple_Type || type == &PyList_Type || type == size_type()) {
       if (!slot_known(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
       note_class(args[i]);
-      if (is_outside(args[i]) && PyIter_Check(args[i]) && !is_python_class(Py_TYPE(args[i]))) return stop(self, Stop::kOutsideIterator, Py_TYPE(args[i])->tp_name);
+      if (is_outside(args[i]) && PyIter_Check(args[i]) && !is_python_class(Py_TYPE(args[i])))
+        return stop(self, Stop::kOutsideIterator, Py_TYPE(args[i])->tp_name);
       if (is_outside(args[i])) note_all(self, args[i]);
       continue;
     }
@@ -273,18 +294,22 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
   }
   PyObject* result = PyObject_Vectorcall(object, args, nargsf, kwnames);
   if (result && active_ && !is_value(result) && !info(result)) {
-    if (Py_REFCNT(result) == 1) enter_made(result);
-    else adopt_result(self, result, type->tp_name);
+    if (Py_REFCNT(result) == 1)
+      enter_made(result);
+    else
+      adopt_result(self, result, type->tp_name);
   }
   return result;
 }
 
-PyObject* Recorder::call_getattr(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames, PyObject* bound) {
+PyObject* Recorder::call_getattr(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                                 PyObject* kwnames, PyObject* bound) {
   size_t count = total_count(nargsf, kwnames);
   PyObject* owner = bound ? bound : count > 0 ? args[0] : nullptr;
   size_t at = bound ? 0 : 1;
   PyObject* name = count > at ? args[at] : nullptr;
-  if (!owner || !name || !PyUnicode_Check(name) || kwnames) return Semantics::call(self, callable, args, nargsf, kwnames);
+  if (!owner || !name || !PyUnicode_Check(name) || kwnames)
+    return Semantics::call(self, callable, args, nargsf, kwnames);
   std::string which = callable_name(callable);
   bool has = which == "hasattr", get = which == "getattr";
   if (get || has) {
@@ -319,7 +344,8 @@ PyObject* Recorder::call_getattr(Activation& self, PyObject* callable, PyObject*
   if (member == 1 && strcmp(PyUnicode_AsUTF8(name), "__dict__") != 0) note_member(owner, name, result);
   if (member == 1 && PyDict_Check(result) && !info(result)) {
     if (is_outside(owner)) {
-      enter_outside(result, floating(owner) ? guards().sources.part(Source::Kind::kDict, source_of(owner), nullptr) : source_of(owner));
+      enter_outside(result, floating(owner) ? guards().sources.part(Source::Kind::kDict, source_of(owner), nullptr)
+                                            : source_of(owner));
       if (!floating(owner)) dict_guard(result, owner, source_of(owner));
     } else {
       enter_made(result);
@@ -334,8 +360,8 @@ PyObject* Recorder::call_getattr(Activation& self, PyObject* callable, PyObject*
   return result;
 }
 
-PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass cls, PyObject* const* args, size_t nargsf, PyObject* kwnames,
-                                PyObject* bound) {
+PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass cls, PyObject* const* args,
+                                size_t nargsf, PyObject* kwnames, PyObject* bound) {
   size_t count = total_count(nargsf, kwnames);
   PyObject* target = bound ? bound : count > 0 ? args[0] : nullptr;
   size_t first = bound ? 0 : 1;
@@ -344,12 +370,15 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
   for (size_t i = first; i < count; ++i) {
     if (cls == CallClass::kEffectCopy ? !readable(self, args[i]) : !slot_known(self, args[i]))
       return stop(self, unreadable_stop_, unreadable_detail_);
-    if (PyLong_CheckExact(args[i]) && name.find("append") == std::string::npos && name.find("set.add") == std::string::npos) specialise(args[i]);
+    if (PyLong_CheckExact(args[i]) && name.find("append") == std::string::npos &&
+        name.find("set.add") == std::string::npos)
+      specialise(args[i]);
   }
   if (is_made(target)) {
     PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
     if (result && active_) {
-      if (!is_value(result) && !info(result)) adopt(self, result, Source::Kind::kItem, target, nullptr, -1, name.c_str());
+      if (!is_value(result) && !info(result))
+        adopt(self, result, Source::Kind::kItem, target, nullptr, -1, name.c_str());
     }
     return result;
   }
@@ -357,10 +386,12 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
   if (kwnames || name.find("__init__") != std::string::npos) return stop(self, Stop::kEffect, name);
   if (PyAnySet_Check(target) || strcmp(Py_TYPE(target)->tp_name, "collections.deque") == 0)
     for (size_t i = first; i < count; ++i)
-      if (!is_value(args[i]) && cls == CallClass::kEffect && PyAnySet_Check(target)) return stop(self, Stop::kEffect, name);
+      if (!is_value(args[i]) && cls == CallClass::kEffect && PyAnySet_Check(target))
+        return stop(self, Stop::kEffect, name);
   note_class(target);
-  bool reads = cls == CallClass::kEffect && name.find("append") == std::string::npos && name.find("set.add") == std::string::npos &&
-               name.find("discard") == std::string::npos && name.find("clear") == std::string::npos;
+  bool reads = cls == CallClass::kEffect && name.find("append") == std::string::npos &&
+               name.find("set.add") == std::string::npos && name.find("discard") == std::string::npos &&
+               name.find("clear") == std::string::npos;
   bool sets_one_key = PyDict_Check(target) && (name.find("__setitem__") != std::string::npos) && count - first == 2;
   if (strcmp(Py_TYPE(target)->tp_name, "collections.deque") == 0 && reads) return stop(self, Stop::kEffect, name);
   if (reads && !sets_one_key) note_all(self, target);
@@ -372,9 +403,12 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
     PyObject* arg = args[i];
     if (cls == CallClass::kEffectCopy && !is_value(arg)) {
       Ref copy;
-      if (PyDict_Check(arg)) copy = Ref::take(PyDict_Copy(arg));
-      else if (PyList_Check(arg) || PyTuple_Check(arg) || PyAnySet_Check(arg)) copy = Ref::take(PySequence_List(arg));
-      else return stop(self, Stop::kEffect, name);
+      if (PyDict_Check(arg))
+        copy = Ref::take(PyDict_Copy(arg));
+      else if (PyList_Check(arg) || PyTuple_Check(arg) || PyAnySet_Check(arg))
+        copy = Ref::take(PySequence_List(arg));
+      else
+        return stop(self, Stop::kEffect, name);
       if (!copy) return nullptr;
       enter_made(copy.get());
       arg = copy.get();
@@ -404,15 +438,18 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
   return result;
 }
 
-PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                           PyObject* kwnames) {
   PyObject* bound = nullptr;
   CallClass cls = call_class(callable, &bound);
   size_t count = total_count(nargsf, kwnames);
   auto raw = [&] { return PyObject_Vectorcall(callable, args, nargsf, kwnames); };
   PyObject* first = bound ? bound : count ? args[0] : nullptr;
   switch (cls) {
-    case CallClass::kOpaque: return stop(self, Stop::kOpaqueCall, callable_name(callable));
-    case CallClass::kData: return stop(self, Stop::kTensorData, callable_name(callable));
+    case CallClass::kOpaque:
+      return stop(self, Stop::kOpaqueCall, callable_name(callable));
+    case CallClass::kData:
+      return stop(self, Stop::kTensorData, callable_name(callable));
     case CallClass::kTorch: {
       std::string name = callable_name(callable);
       if (bound && !torch_operand(self, bound)) return stop(self, unreadable_stop_, unreadable_detail_);
@@ -421,7 +458,8 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       return torch_leaf(self, name, raw);
     }
     case CallClass::kPure: {
-      static PyObject *is_instance = nullptr, *is_subclass = nullptr, *is_callable = nullptr, *length = nullptr, *iterate = nullptr;
+      static PyObject *is_instance = nullptr, *is_subclass = nullptr, *is_callable = nullptr, *length = nullptr,
+                      *iterate = nullptr;
       if (!is_instance) {
         PyObject* builtins = PyEval_GetBuiltins();
         is_instance = PyDict_GetItemString(builtins, "isinstance");
@@ -450,7 +488,9 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       }
       if (callable == length && count == 1) return this->length(self, args[0]);
       if (callable == iterate && count == 1) return iter(self, args[0]);
-      bool torch_probe = Py_TYPE(callable) == &PyCFunction_Type && strncmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, "_has_torch_function", 19) == 0;
+      bool torch_probe =
+          Py_TYPE(callable) == &PyCFunction_Type &&
+          strncmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, "_has_torch_function", 19) == 0;
       if (torch_probe) {
         for (size_t i = 0; i < count; ++i) {
           PyObject* arg = args[i];
@@ -464,7 +504,8 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       }
       // Text of a tensor, order among tensors: their data. A sum of tensors is only operators.
       std::string pure_name = callable_name(callable);
-      bool adds = pure_name == "sum" || pure_name == "all" || pure_name == "any" || pure_name.find("_has_torch") != std::string::npos ||
+      bool adds = pure_name == "sum" || pure_name == "all" || pure_name == "any" ||
+                  pure_name.find("_has_torch") != std::string::npos ||
                   pure_name.find("unwrap_if_dead") != std::string::npos;
       for (size_t i = 0; i < count && !adds; ++i)
         if (is_tensor(args[i])) return stop(self, Stop::kTensorData, pure_name);
@@ -498,14 +539,18 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       PyObject* key = args[at];
       specialise(key);
       if (!slot_known(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
-      if (is_outside(first)) note_key(self, first, key, nullptr, source_of(first));
-      else if (!is_made(first) && PyDict_Check(first)) return stop(self, Stop::kUnknownObject, callable_name(callable));
+      if (is_outside(first))
+        note_key(self, first, key, nullptr, source_of(first));
+      else if (!is_made(first) && PyDict_Check(first))
+        return stop(self, Stop::kUnknownObject, callable_name(callable));
       PyObject* result = raw();
       if (!result || !active_) return result;
-      if (!is_value(result) && !info(result) && !is_dirty(first, key)) adopt(self, result, Source::Kind::kItem, first, key, -1, "an entry");
+      if (!is_value(result) && !info(result) && !is_dirty(first, key))
+        adopt(self, result, Source::Kind::kItem, first, key, -1, "an entry");
       return tagged(first, key, result);
     }
-    case CallClass::kGetAttr: return call_getattr(self, callable, args, nargsf, kwnames, bound);
+    case CallClass::kGetAttr:
+      return call_getattr(self, callable, args, nargsf, kwnames, bound);
     case CallClass::kSetAttr: {
       std::string name = callable_name(callable);
       size_t at = bound ? 0 : 1;
@@ -538,15 +583,18 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       return result;
     }
     case CallClass::kEffect:
-    case CallClass::kEffectCopy: return call_effect(self, callable, cls, args, nargsf, kwnames, bound);
-    case CallClass::kStateWord: return raw();
+    case CallClass::kEffectCopy:
+      return call_effect(self, callable, cls, args, nargsf, kwnames, bound);
+    case CallClass::kStateWord:
+      return raw();
     case CallClass::kState: {
       for (size_t i = 0; i < count; ++i) {
         specialise(args[i]);
         if (is_outside(args[i])) {
           note_class(args[i]);
           if (floating(args[i])) {
-            if (is_tensor(args[i]) || callable_name(callable).find("_abc") == std::string::npos) return stop(self, Stop::kOpaqueCall, callable_name(callable));
+            if (is_tensor(args[i]) || callable_name(callable).find("_abc") == std::string::npos)
+              return stop(self, Stop::kOpaqueCall, callable_name(callable));
             return raw();  // _abc checks ask for the class, which is guarded
           }
         }
@@ -555,7 +603,9 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       PyObject* result = raw();
       if (!result) return nullptr;
       bool keepable = true;
-      for (size_t i = 0; i < count; ++i) keepable = keepable && (is_value(args[i]) || (is_outside(args[i]) && !floating(args[i])) || PyType_Check(args[i]));
+      for (size_t i = 0; i < count; ++i)
+        keepable =
+            keepable && (is_value(args[i]) || (is_outside(args[i]) && !floating(args[i])) || PyType_Check(args[i]));
       if (keepable) note_state(callable, args, count, result, callable_name(callable));
       if (!is_value(result) && !info(result)) enter_outside(result, guards().sources.pinned({}, nullptr));
       return result;
@@ -584,7 +634,8 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       Ref method = Ref::share(callable);
       std::vector<PyObject*> all;
       if (bound) {
-        method = Ref::take(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(bound)), reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name));
+        method = Ref::take(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(bound)),
+                                                  reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name));
         all.push_back(bound);
       }
       all.insert(all.end(), args, args + count);
@@ -598,7 +649,8 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       }
       return result;
     }
-    case CallClass::kIgnore: return raw();
+    case CallClass::kIgnore:
+      return raw();
     case CallClass::kTypeCall: {
       if (!first || !PyType_Check(first)) return raw();
       size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
@@ -610,7 +662,8 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       while (is_python_class(base)) base = base->tp_base;
       if (!is_python_class(type) || base != &PyBaseObject_Type) return stop(self, Stop::kOpaqueType, type->tp_name);
       Ref tuple = Ref::take(PyTuple_New(static_cast<Py_ssize_t>(positional - skip)));
-      for (size_t i = skip; i < positional; ++i) PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i - skip), Py_NewRef(args[i]));
+      for (size_t i = skip; i < positional; ++i)
+        PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i - skip), Py_NewRef(args[i]));
       Ref keywords;
       if (kwnames && PyTuple_GET_SIZE(kwnames)) {
         keywords = Ref::take(PyDict_New());
@@ -623,7 +676,9 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       if (!instance) return nullptr;
       if (active_ && !info(instance.get())) adopt_result(self, instance.get(), type->tp_name);
       PyTypeObject* actual = Py_TYPE(instance.get());
-      if (PyType_IsSubtype(actual, type) && actual->tp_init && actual->tp_init(instance.get(), tuple.get(), keywords.get()) < 0) return nullptr;
+      if (PyType_IsSubtype(actual, type) && actual->tp_init &&
+          actual->tp_init(instance.get(), tuple.get(), keywords.get()) < 0)
+        return nullptr;
       return instance.release();
     }
     case CallClass::kNew: {
@@ -638,7 +693,8 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       return result;
     }
     case CallClass::kInit:
-    case CallClass::kSuperInit: return raw();
+    case CallClass::kSuperInit:
+      return raw();
     case CallClass::kReduce: {
       if (!first) return raw();
       if (is_tensor(first) || !slot_known(self, first)) return stop(self, Stop::kOpaqueCall, callable_name(callable));
@@ -658,8 +714,10 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
           for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result); ++i) {
             PyObject* part = PyTuple_GET_ITEM(result, i);
             if (is_value(part) || info(part)) continue;
-            if (PyFunction_Check(part)) enter_outside(part, guards().sources.pinned({}, nullptr));
-            else enter_made(part);
+            if (PyFunction_Check(part))
+              enter_outside(part, guards().sources.pinned({}, nullptr));
+            else
+              enter_made(part);
           }
       }
       return result;

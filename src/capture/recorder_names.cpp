@@ -13,7 +13,8 @@ PyObject* Recorder::load_global(Activation& self, PyObject* name) {
   if (marked(self)) return kStop;
   PyObject* globals = self.frame()->f_globals;
   PyObject* builtins = self.frame()->f_builtins;
-  if (!PyDict_CheckExact(globals) || !PyDict_CheckExact(builtins)) return stop(self, Stop::kInstruction, "LOAD_GLOBAL of a custom namespace");
+  if (!PyDict_CheckExact(globals) || !PyDict_CheckExact(builtins))
+    return stop(self, Stop::kInstruction, "LOAD_GLOBAL of a custom namespace");
   note_key(self, globals, name, nullptr, {});
   PyObject* holder = globals;
   PyObject* value = PyDict_GetItemWithError(globals, name);
@@ -57,7 +58,8 @@ PyObject* Recorder::load_cell(Activation& self, PyObject* cell) {
   note_cell(cell);
   PyObject* value = Semantics::load_cell(self, cell);
   if (!value) return nullptr;
-  if (!is_made(cell) && !originals_.count(cell)) adopt(self, value, Source::Kind::kCell, cell, nullptr, -1, "a closure variable");
+  if (!is_made(cell) && !originals_.count(cell))
+    adopt(self, value, Source::Kind::kCell, cell, nullptr, -1, "a closure variable");
   return tagged(cell, nullptr, value);
 }
 
@@ -77,9 +79,10 @@ int Recorder::store_cell(Activation& self, PyObject* cell, PyObject* value) {
 // Attributes of tensors that follow from the guarded properties, and those that are views.
 static bool is_tensor_property(const char* name) {
   static const std::unordered_set<std::string_view> names = {
-      "shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "is_cpu", "layout", "itemsize", "is_meta", "is_sparse",
-      "is_mps", "is_quantized", "is_nested", "is_xpu", "nbytes", "is_mkldnn", "is_sparse_csr", "is_leaf", "is_xla", "is_hpu",
-      "is_mtia", "is_maia", "is_vulkan", "is_ipu", "__class__", "__module__", "__doc__"};
+      "shape",   "dtype",    "device",    "ndim",          "requires_grad", "is_cuda",      "is_cpu",
+      "layout",  "itemsize", "is_meta",   "is_sparse",     "is_mps",        "is_quantized", "is_nested",
+      "is_xpu",  "nbytes",   "is_mkldnn", "is_sparse_csr", "is_leaf",       "is_xla",       "is_hpu",
+      "is_mtia", "is_maia",  "is_vulkan", "is_ipu",        "__class__",     "__module__",   "__doc__"};
   return names.count(name) > 0;
 }
 static bool is_tensor_view(const char* name) {
@@ -95,12 +98,15 @@ PyObject* Recorder::tensor_attr(Activation& self, PyObject* tensor, PyObject* na
   if (is_tensor_property(text)) {
     PyObject* result = PyObject_GetAttr(tensor, name);
     if (result && !is_value(result) && !info(result)) {
-      if (Py_REFCNT(result) == 1) enter_made(result);
-      else enter_outside(result, guards().sources.pinned({}, name));
+      if (Py_REFCNT(result) == 1)
+        enter_made(result);
+      else
+        enter_outside(result, guards().sources.pinned({}, name));
     }
     return result;
   }
-  if (is_tensor_view(text)) return torch_leaf(self, std::string("Tensor.") + text, [&] { return PyObject_GetAttr(tensor, name); });
+  if (is_tensor_view(text))
+    return torch_leaf(self, std::string("Tensor.") + text, [&] { return PyObject_GetAttr(tensor, name); });
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(tensor), name);
   if (descriptor && (Py_TYPE(descriptor) == &PyGetSetDescr_Type || Py_TYPE(descriptor) == &PyMemberDescr_Type)) {
     if (strcmp(text, "grad") == 0 && is_outside(tensor)) {
@@ -116,8 +122,10 @@ PyObject* Recorder::tensor_attr(Activation& self, PyObject* tensor, PyObject* na
   }
   PyObject* dict = is_outside(tensor) ? instance_dict(tensor) : nullptr;
   if (!descriptor) {
-    if (dict) note_key(self, dict, name, tensor, source_of(tensor));
-    else if (!instance_dict(tensor) && is_outside(tensor)) note_member(tensor, name, nullptr);  // it has no attributes of its own
+    if (dict)
+      note_key(self, dict, name, tensor, source_of(tensor));
+    else if (!instance_dict(tensor) && is_outside(tensor))
+      note_member(tensor, name, nullptr);  // it has no attributes of its own
   }
   *handled = false;  // a method, a Python property, an attribute of the user's
   return nullptr;
@@ -130,7 +138,8 @@ int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name) {
   // A descriptor that C code hands to its own __get__ is found on the class, whose version is guarded.
   auto descriptor_of = [&](PyTypeObject* holder) {
     PyObject* found = _PyType_Lookup(holder, name);
-    if (found && is_python_class(Py_TYPE(found)) && !info(found)) enter_outside(found, guards().sources.pinned({}, name));
+    if (found && is_python_class(Py_TYPE(found)) && !info(found))
+      enter_outside(found, guards().sources.pinned({}, name));
   };
   descriptor_of(type);
   if (PyType_Check(owner)) descriptor_of(reinterpret_cast<PyTypeObject*>(owner));
@@ -145,8 +154,7 @@ int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name) {
   }
   if (type == &PySuper_Type) {
     struct SuperObject {
-      PyObject_HEAD
-      PyTypeObject* type;
+      PyObject_HEAD PyTypeObject* type;
       PyObject* object;
       PyTypeObject* object_type;
     };
@@ -165,7 +173,8 @@ int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name) {
     PyObject* descriptor = _PyType_Lookup(type, name);
     bool method = descriptor && (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR);
     if (strstr(type->tp_name, "_VariableFunctions")) return 0;  // the table of torch's functions
-    if (!method) return stop_status(self, Stop::kOpaqueAttribute, std::string(type->tp_name) + "." + PyUnicode_AsUTF8(name));
+    if (!method)
+      return stop_status(self, Stop::kOpaqueAttribute, std::string(type->tp_name) + "." + PyUnicode_AsUTF8(name));
     return 0;
   }
   PyObject* descriptor = _PyType_Lookup(type, name);
@@ -173,7 +182,8 @@ int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name) {
     if (Py_TYPE(descriptor) == &PyGetSetDescr_Type || Py_TYPE(descriptor) == &PyMemberDescr_Type) return 1;
     return 0;  // a property: Python code, which comes through the hook
   }
-  if (PyObject* dict = instance_dict(owner); dict && is_outside(owner)) note_key(self, dict, name, owner, source_of(owner));
+  if (PyObject* dict = instance_dict(owner); dict && is_outside(owner))
+    note_key(self, dict, name, owner, source_of(owner));
   return 0;
 }
 
@@ -209,10 +219,14 @@ PyObject* Recorder::load_attr(Activation& self, PyObject* owner, PyObject* name)
     }
     if (strcmp(text, "__class__") != 0) note_member(owner, name, result);
     if (!is_value(result) && !info(result)) {
-      if (Py_REFCNT(result) == 1) enter_made(result);
-      else if (floating(owner)) adopt(self, result, Source::Kind::kMember, owner, name, -1, "a slot");
-      else if (is_made(owner) && !PyType_Check(result)) adopt(self, result, Source::Kind::kMember, owner, name, -1, "a slot");
-      else enter_outside(result, guards().sources.pinned(source_of(owner), name));
+      if (Py_REFCNT(result) == 1)
+        enter_made(result);
+      else if (floating(owner))
+        adopt(self, result, Source::Kind::kMember, owner, name, -1, "a slot");
+      else if (is_made(owner) && !PyType_Check(result))
+        adopt(self, result, Source::Kind::kMember, owner, name, -1, "a slot");
+      else
+        enter_outside(result, guards().sources.pinned(source_of(owner), name));
     }
     return result;
   }
@@ -242,8 +256,10 @@ int Recorder::load_method(Activation& self, PyObject* owner, PyObject* name, PyO
         return kStopStatus;
       }
       int found = Semantics::load_method(self, owner, name, method);
-      if (found == 1 && !info(*method)) enter_outside(*method, guards().sources.pinned({}, name));
-      else if (found == 0 && *method) adopt(self, *method, Source::Kind::kAttr, owner, name, -1, "an attribute");
+      if (found == 1 && !info(*method))
+        enter_outside(*method, guards().sources.pinned({}, name));
+      else if (found == 0 && *method)
+        adopt(self, *method, Source::Kind::kAttr, owner, name, -1, "an attribute");
       return found;
     }
   }
@@ -267,10 +283,12 @@ PyObject* Recorder::load_special(Activation& self, PyObject* owner, PyObject* na
   return result;
 }
 
-PyObject* Recorder::load_super_attr(Activation& self, PyObject* super_global, PyObject* cls, PyObject* owner, PyObject* name) {
+PyObject* Recorder::load_super_attr(Activation& self, PyObject* super_global, PyObject* cls, PyObject* owner,
+                                    PyObject* name) {
   if (!active_) return Semantics::load_super_attr(self, super_global, cls, owner, name);
   if (marked(self)) return kStop;
-  if (!cls || super_global != reinterpret_cast<PyObject*>(&PySuper_Type)) return stop(self, Stop::kInstruction, "a replaced super()");
+  if (!cls || super_global != reinterpret_cast<PyObject*>(&PySuper_Type))
+    return stop(self, Stop::kInstruction, "a replaced super()");
   PyTypeObject* type = PyType_Check(owner) ? reinterpret_cast<PyTypeObject*>(owner) : Py_TYPE(owner);
   note_type(type);
   if (!PyType_Check(owner) && !is_value(owner)) note_class(owner);
@@ -292,7 +310,10 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
     }
     return status;
   }
-  if (PyType_Check(owner)) return stop_status(self, Stop::kEffect, std::string("an assignment to an attribute of the class ") + reinterpret_cast<PyTypeObject*>(owner)->tp_name);
+  if (PyType_Check(owner))
+    return stop_status(
+        self, Stop::kEffect,
+        std::string("an assignment to an attribute of the class ") + reinterpret_cast<PyTypeObject*>(owner)->tp_name);
   if (!slot_known(self, owner)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   if (is_made(owner)) {
     note_type(Py_TYPE(owner));
@@ -315,7 +336,8 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
   }
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), name);
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set && Py_TYPE(descriptor) != &PyMemberDescr_Type) {
-    if (Py_TYPE(descriptor) == &PyGetSetDescr_Type) return stop_status(self, Stop::kEffect, std::string("an assignment to ") + PyUnicode_AsUTF8(name));
+    if (Py_TYPE(descriptor) == &PyGetSetDescr_Type)
+      return stop_status(self, Stop::kEffect, std::string("an assignment to ") + PyUnicode_AsUTF8(name));
     return Semantics::store_attr(self, owner, name, value);  // a property's setter
   }
   int status = Semantics::store_attr(self, owner, name, value);
@@ -333,7 +355,8 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
   if (!active_) return Semantics::load_item(self, container, key);
   if (marked(self)) return kStop;
   if (is_tensor(container)) {
-    if (!torch_operand(self, container) || !torch_operand(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
+    if (!torch_operand(self, container) || !torch_operand(self, key))
+      return stop(self, unreadable_stop_, unreadable_detail_);
     return torch_leaf(self, "indexing", [&] { return PyObject_GetItem(container, key); });
   }
   specialise(key);
@@ -341,7 +364,8 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
   if (is_tensor(key)) return stop(self, Stop::kTensorData, "an index");
   note_class(container);
   if (PyDict_Check(container)) {
-    if (is_outside(container) && inherits(Py_TYPE(container), "__getitem__", PyODict_Check(container) ? &PyODict_Type : &PyDict_Type))
+    if (is_outside(container) &&
+        inherits(Py_TYPE(container), "__getitem__", PyODict_Check(container) ? &PyODict_Type : &PyDict_Type))
       note_key(self, container, key, nullptr, source_of(container));
   } else if (PyList_Check(container) || PyTuple_Check(container)) {
     if (is_outside(container)) note_all(self, container);
@@ -386,7 +410,8 @@ int Recorder::store_item(Activation& self, PyObject* container, PyObject* key, P
   note_class(container);
   PyMappingMethods* mapping = Py_TYPE(container)->tp_as_mapping;
   auto store = mapping ? mapping->mp_ass_subscript : nullptr;
-  if (PyDict_Check(container) && (store == PyDict_Type.tp_as_mapping->mp_ass_subscript || store == PyODict_Type.tp_as_mapping->mp_ass_subscript)) {
+  if (PyDict_Check(container) &&
+      (store == PyDict_Type.tp_as_mapping->mp_ass_subscript || store == PyODict_Type.tp_as_mapping->mp_ass_subscript)) {
     if (!value) note_key(self, container, key, nullptr, source_of(container));
     snapshot(container);
     int status = Semantics::store_item(self, container, key, value);

@@ -38,7 +38,8 @@ void Recorder::set_place(Activation& self) {
     place = place->outer();
   }
   if (!place) place = &self;
-  trace_->set_place(PyUnicode_AsUTF8(place->code()->co_filename), place->current_line(), PyUnicode_AsUTF8(place->code()->co_name));
+  trace_->set_place(PyUnicode_AsUTF8(place->code()->co_filename), place->current_line(),
+                    PyUnicode_AsUTF8(place->code()->co_name));
 }
 
 bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
@@ -64,10 +65,13 @@ bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
   }
   if (type == &PySlice_Type) {
     auto* slice = reinterpret_cast<PySliceObject*>(object);
-    return torch_operand(self, slice->start, depth + 1) && torch_operand(self, slice->stop, depth + 1) && torch_operand(self, slice->step, depth + 1);
+    return torch_operand(self, slice->start, depth + 1) && torch_operand(self, slice->stop, depth + 1) &&
+           torch_operand(self, slice->step, depth + 1);
   }
-  if (type == &PyRange_Type || (strncmp(type->tp_name, "torch.", 6) == 0 && strcmp(type->tp_name, "torch.Generator") != 0 && !is_python_class(type))) return true;
-  if (type == &PyType_Type || PyType_Check(object)) return true;   // x.to(torch.FloatTensor), dtype=float
+  if (type == &PyRange_Type || (strncmp(type->tp_name, "torch.", 6) == 0 &&
+                                strcmp(type->tp_name, "torch.Generator") != 0 && !is_python_class(type)))
+    return true;
+  if (type == &PyType_Type || PyType_Check(object)) return true;  // x.to(torch.FloatTensor), dtype=float
   unreadable_stop_ = Stop::kOpaqueSlot;
   unreadable_detail_ = type->tp_name;
   return false;
@@ -77,14 +81,17 @@ void Recorder::adopt_torch(Activation& self, PyObject* result, const std::string
   if (!active_ || is_value(result)) return;
   if (is_tensor(result)) {
     const at::Tensor& tensor = tensor_of(result);
-    if (!info(result) && !trace_->made_here(tensor)) spoil(self, Stop::kUnknownTensor, name);
-    else if (!info(result) && tensor.is_leaf() && tensor.requires_grad() && !tensor.is_view()) spoil(self, Stop::kTensorAttribute, "requires_grad");
+    if (!info(result) && !trace_->made_here(tensor))
+      spoil(self, Stop::kUnknownTensor, name);
+    else if (!info(result) && tensor.is_leaf() && tensor.requires_grad() && !tensor.is_view())
+      spoil(self, Stop::kTensorAttribute, "requires_grad");
     return;
   }
   if (info(result)) return;
   if (PyTuple_Check(result) || PyList_Check(result)) {
     enter_made(result);
-    for (Py_ssize_t i = 0; depth < 4 && i < PySequence_Fast_GET_SIZE(result); ++i) adopt_torch(self, PySequence_Fast_GET_ITEM(result, i), name, depth + 1);
+    for (Py_ssize_t i = 0; depth < 4 && i < PySequence_Fast_GET_SIZE(result); ++i)
+      adopt_torch(self, PySequence_Fast_GET_ITEM(result, i), name, depth + 1);
     return;
   }
   adopt_result(self, result, name);
@@ -125,9 +132,12 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
   int base = which >= 13 ? which - 13 : which;
   if (is_tensor(left) || is_tensor(right)) {
     // A Python object beside a tensor may answer the operator itself.
-    if ((is_tensor(left) || is_value(left) || PyTuple_Check(left) || PyList_Check(left)) && (is_tensor(right) || is_value(right) || PyTuple_Check(right) || PyList_Check(right))) {
-      if (!torch_operand(self, left) || !torch_operand(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
-      return torch_leaf(self, std::string("the operator ") + kBinaryNames[base], [&] { return Semantics::binary(self, which, left, right); });
+    if ((is_tensor(left) || is_value(left) || PyTuple_Check(left) || PyList_Check(left)) &&
+        (is_tensor(right) || is_value(right) || PyTuple_Check(right) || PyList_Check(right))) {
+      if (!torch_operand(self, left) || !torch_operand(self, right))
+        return stop(self, unreadable_stop_, unreadable_detail_);
+      return torch_leaf(self, std::string("the operator ") + kBinaryNames[base],
+                        [&] { return Semantics::binary(self, which, left, right); });
     }
     if (!slot_known(self, left) || !slot_known(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
     return stop(self, Stop::kOpaqueSlot, Py_TYPE(is_tensor(left) ? right : left)->tp_name);
@@ -139,12 +149,23 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
     std::optional<types::Expr> expr;
     bool nonzero = PyObject_IsTrue(right) == 1;
     switch (base) {
-      case 0: expr = x + y; break;
-      case 10: expr = x - y; break;
-      case 5: expr = x * y; break;
-      case 2: if (nonzero && y.is_constant()) expr = types::Expr::floor_div(x, y); break;
-      case 6: if (nonzero && y.is_constant()) expr = types::Expr::mod(x, y); break;
-      default: break;
+      case 0:
+        expr = x + y;
+        break;
+      case 10:
+        expr = x - y;
+        break;
+      case 5:
+        expr = x * y;
+        break;
+      case 2:
+        if (nonzero && y.is_constant()) expr = types::Expr::floor_div(x, y);
+        break;
+      case 6:
+        if (nonzero && y.is_constant()) expr = types::Expr::mod(x, y);
+        break;
+      default:
+        break;
     }
     if (expr) {
       Ref plain = Ref::take(Semantics::binary(self, which, left, right));
@@ -157,14 +178,19 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
   if (!slot_known(self, left) || !slot_known(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
   if (which >= 13 && is_outside(left) && !is_python_class(Py_TYPE(left))) {
     // In place on a container from outside: the method says what it changes.
-    const char* method = PyList_CheckExact(left) && base == 0 ? "extend" : PyDict_CheckExact(left) && base == 7 ? "update" : PySet_Check(left) && base == 7 ? "update" : nullptr;
+    const char* method = PyList_CheckExact(left) && base == 0   ? "extend"
+                         : PyDict_CheckExact(left) && base == 7 ? "update"
+                         : PySet_Check(left) && base == 7       ? "update"
+                                                                : nullptr;
     if (!PyList_CheckExact(left) && !PyDict_CheckExact(left) && !PySet_Check(left)) method = "";
     if (!method) return stop(self, Stop::kEffect, "an in-place operator");
     if (*method) {
       Ref descriptor = Ref::take(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(left)), method));
       PyObject* args[] = {nullptr, left, right};
-      if (PyList_CheckExact(left) && !PyList_Check(right) && !PyTuple_Check(right)) return stop(self, Stop::kEffect, "an in-place operator");
-      PyObject* done = call_effect(self, descriptor.get(), CallClass::kEffectCopy, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr, nullptr);
+      if (PyList_CheckExact(left) && !PyList_Check(right) && !PyTuple_Check(right))
+        return stop(self, Stop::kEffect, "an in-place operator");
+      PyObject* done = call_effect(self, descriptor.get(), CallClass::kEffectCopy, args + 1,
+                                   2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr, nullptr);
       if (done == kStop || !done) return done;
       Py_DECREF(done);
       return Py_NewRef(left);
@@ -178,8 +204,10 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
     }
   PyObject* result = Semantics::binary(self, which, left, right);
   if (result && active_ && !is_value(result) && !info(result)) {
-    if (Py_REFCNT(result) == 1) enter_made(result);
-    else adopt_result(self, result, "an operator");
+    if (Py_REFCNT(result) == 1)
+      enter_made(result);
+    else
+      adopt_result(self, result, "an operator");
   }
   return result;
 }
@@ -188,7 +216,8 @@ PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, i
   if (!active_) return Semantics::compare(self, left, right, op);
   if (marked(self)) return kStop;
   if (is_tensor(left) || is_tensor(right)) {
-    if (!torch_operand(self, left) || !torch_operand(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
+    if (!torch_operand(self, left) || !torch_operand(self, right))
+      return stop(self, unreadable_stop_, unreadable_detail_);
     return torch_leaf(self, "a comparison", [&] { return Semantics::compare(self, left, right, op); });
   }
   auto a = number(left), b = number(right);
@@ -200,12 +229,24 @@ PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, i
     using types::Relation;
     types::Condition condition;
     switch (op) {
-      case Py_EQ: condition = {x, holds ? Relation::kEq : Relation::kNe, y}; break;
-      case Py_NE: condition = {x, holds ? Relation::kNe : Relation::kEq, y}; break;
-      case Py_LT: condition = holds ? types::Condition{x, Relation::kLt, y} : types::Condition{y, Relation::kLe, x}; break;
-      case Py_LE: condition = holds ? types::Condition{x, Relation::kLe, y} : types::Condition{y, Relation::kLt, x}; break;
-      case Py_GT: condition = holds ? types::Condition{y, Relation::kLt, x} : types::Condition{x, Relation::kLe, y}; break;
-      default: condition = holds ? types::Condition{y, Relation::kLe, x} : types::Condition{x, Relation::kLt, y}; break;
+      case Py_EQ:
+        condition = {x, holds ? Relation::kEq : Relation::kNe, y};
+        break;
+      case Py_NE:
+        condition = {x, holds ? Relation::kNe : Relation::kEq, y};
+        break;
+      case Py_LT:
+        condition = holds ? types::Condition{x, Relation::kLt, y} : types::Condition{y, Relation::kLe, x};
+        break;
+      case Py_LE:
+        condition = holds ? types::Condition{x, Relation::kLe, y} : types::Condition{y, Relation::kLt, x};
+        break;
+      case Py_GT:
+        condition = holds ? types::Condition{y, Relation::kLt, x} : types::Condition{x, Relation::kLe, y};
+        break;
+      default:
+        condition = holds ? types::Condition{y, Relation::kLe, x} : types::Condition{x, Relation::kLt, y};
+        break;
     }
     guards().conditions.push_back(std::move(condition));
     return result;
@@ -221,18 +262,21 @@ int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
   if (marked(self)) return kStopStatus;
   if (is_tensor(container)) return stop_status(self, Stop::kTensorData, "in");
   specialise(item);
-  if (!slot_known(self, container) || !slot_known(self, item)) return stop_status(self, unreadable_stop_, unreadable_detail_);
+  if (!slot_known(self, container) || !slot_known(self, item))
+    return stop_status(self, unreadable_stop_, unreadable_detail_);
   if (!is_value(container)) note_class(container);
   if (PyDict_Check(container) && inherits(Py_TYPE(container), "__contains__", &PyDict_Type)) {
     if (is_outside(container)) note_key(self, container, item, nullptr, source_of(container));
-  } else if (PyAnySet_Check(container) && inherits(Py_TYPE(container), "__contains__", PyFrozenSet_Check(container) ? &PyFrozenSet_Type : &PySet_Type)) {
+  } else if (PyAnySet_Check(container) && inherits(Py_TYPE(container), "__contains__",
+                                                   PyFrozenSet_Check(container) ? &PyFrozenSet_Type : &PySet_Type)) {
     if (is_outside(container) && !PyFrozenSet_CheckExact(container)) {
       if (is_value(item) && !originals_.count(container)) {
         int present = PySet_Contains(container, item);
         if (present < 0) return -1;
         if (floating(container)) {
           resolve(container);
-          guards().steps.push_back({FloatingStep::Kind::kMember, source_of(container), {}, Ref::share(item), {}, {}, present, {}});
+          guards().steps.push_back(
+              {FloatingStep::Kind::kMember, source_of(container), {}, Ref::share(item), {}, {}, present, {}});
         } else if (members_.insert({container, item}).second) {
           guards().members.push_back({Ref::share(container), Ref::share(item), present == 1, source_of(container)});
         }
@@ -243,7 +287,8 @@ int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
   } else if (!readable(self, container)) {
     return stop_status(self, unreadable_stop_, unreadable_detail_);
   }
-  if (is_tensor(item) && !PyAnySet_Check(container) && !PyDict_Check(container)) return stop_status(self, Stop::kTensorData, "in");
+  if (is_tensor(item) && !PyAnySet_Check(container) && !PyDict_Check(container))
+    return stop_status(self, Stop::kTensorData, "in");
   return Semantics::contains(self, container, item);
 }
 
@@ -253,14 +298,17 @@ int Recorder::truth(Activation& self, PyObject* object) {
   if (is_tensor(object)) return stop_status(self, Stop::kTensorBranch, "");
   if (auto expr = number(object)) {
     int result = Semantics::truth(self, object);
-    if (result >= 0 && !expr->is_constant()) guards().conditions.push_back({*expr, result ? types::Relation::kNe : types::Relation::kEq, types::Expr(0)});
+    if (result >= 0 && !expr->is_constant())
+      guards().conditions.push_back({*expr, result ? types::Relation::kNe : types::Relation::kEq, types::Expr(0)});
     return result;
   }
   specialise(object);
   if (is_value(object)) return Semantics::truth(self, object);
   if (!slot_known(self, object)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   note_class(object);
-  if (is_outside(object) && (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object))) note_all(self, object);
+  if (is_outside(object) &&
+      (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)))
+    note_all(self, object);
   return Semantics::truth(self, object);
 }
 
@@ -282,7 +330,8 @@ PyObject* Recorder::identical(Activation& self, PyObject* left, PyObject* right,
       if (is_tensor(object)) touch_tensor(object);
     } else if (is_outside(fixed)) {
       resolve(object);
-      guards().steps.push_back({FloatingStep::Kind::kNotPinned, source_of(object), {}, Ref::share(fixed), {}, {}, 0, {}});
+      guards().steps.push_back(
+          {FloatingStep::Kind::kNotPinned, source_of(object), {}, Ref::share(fixed), {}, {}, 0, {}});
     }
   }
   return Semantics::identical(self, left, right, negate);
@@ -295,10 +344,12 @@ PyObject* Recorder::format(Activation& self, PyObject* value, int conversion, Py
   if (!readable(self, value)) return stop(self, unreadable_stop_, unreadable_detail_);
   PyTypeObject* type = Py_TYPE(value);
   // The text of an object without __str__ of its own holds its address.
-  if (!is_value(value) && !is_python_class(type) && !PyTuple_Check(value) && !PyList_Check(value) && !PyDict_Check(value) &&
-      !PyAnySet_Check(value) && !PyType_Check(value) && strncmp(type->tp_name, "torch.", 6) != 0 && !PyExceptionInstance_Check(value) && type != &PyRange_Type)
+  if (!is_value(value) && !is_python_class(type) && !PyTuple_Check(value) && !PyList_Check(value) &&
+      !PyDict_Check(value) && !PyAnySet_Check(value) && !PyType_Check(value) &&
+      strncmp(type->tp_name, "torch.", 6) != 0 && !PyExceptionInstance_Check(value) && type != &PyRange_Type)
     return stop(self, Stop::kOpaqueSlot, type->tp_name);
-  if (!is_value(value) && is_python_class(type) && type->tp_repr == PyBaseObject_Type.tp_repr && type->tp_str == PyBaseObject_Type.tp_str)
+  if (!is_value(value) && is_python_class(type) && type->tp_repr == PyBaseObject_Type.tp_repr &&
+      type->tp_str == PyBaseObject_Type.tp_str)
     return stop(self, Stop::kOpaqueSlot, type->tp_name);
   return Semantics::format(self, value, conversion, spec);
 }
@@ -310,7 +361,8 @@ PyObject* Recorder::iter(Activation& self, PyObject* object) {
   if (marked(self)) return kStop;
   if (is_tensor(object)) {
     if (!torch_operand(self, object)) return stop(self, unreadable_stop_, unreadable_detail_);
-    Ref parts = Ref::take(torch_leaf(self, "iteration over a tensor", [&] { return PyObject_CallMethod(object, "unbind", "i", 0); }));
+    Ref parts = Ref::take(
+        torch_leaf(self, "iteration over a tensor", [&] { return PyObject_CallMethod(object, "unbind", "i", 0); }));
     if (!parts) {
       PyErr_Clear();
       return Semantics::iter(self, object);  // a 0-dim tensor: torch's own error
@@ -326,17 +378,22 @@ PyObject* Recorder::iter(Activation& self, PyObject* object) {
     return Semantics::iter(self, object);
   }
   if (!is_value(object)) note_class(object);
-  if (is_outside(object) && (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object))) note_all(self, object);
+  if (is_outside(object) &&
+      (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)))
+    note_all(self, object);
   else if (is_outside(object) && !is_python_class(Py_TYPE(object)) && !PyType_Check(object)) {
     if (Py_TYPE(object) != &PyRange_Type) return stop(self, Stop::kOpaqueSlot, Py_TYPE(object)->tp_name);
     if (floating(object)) pin(object);
-  } else if (!is_value(object) && !info(object) && !is_constant_tuple(object) && !PyRange_Check(object) && !PyType_Check(object)) {
+  } else if (!is_value(object) && !info(object) && !is_constant_tuple(object) && !PyRange_Check(object) &&
+             !PyType_Check(object)) {
     return stop(self, Stop::kUnknownObject, Py_TYPE(object)->tp_name);
   }
   PyObject* result = Semantics::iter(self, object);
   if (result && active_ && !info(result)) {
-    if (Py_REFCNT(result) == 1) enter_made(result);
-    else adopt_result(self, result, "iter()");
+    if (Py_REFCNT(result) == 1)
+      enter_made(result);
+    else
+      adopt_result(self, result, "iter()");
   }
   return result;
 }
@@ -345,13 +402,16 @@ PyObject* Recorder::next(Activation& self, PyObject* iterator) {
   if (!active_) return Semantics::next(self, iterator);
   if (marked(self)) return kStop;
   if (!is_made(iterator)) {
-    if (!(is_outside(iterator) && is_python_class(Py_TYPE(iterator)))) return stop(self, Stop::kOutsideIterator, Py_TYPE(iterator)->tp_name);
+    if (!(is_outside(iterator) && is_python_class(Py_TYPE(iterator))))
+      return stop(self, Stop::kOutsideIterator, Py_TYPE(iterator)->tp_name);
     note_class(iterator);
   }
   PyObject* result = Semantics::next(self, iterator);
   if (result && active_ && !is_value(result) && !info(result)) {
-    if (is_tensor(result) && !trace_->made_here(tensor_of(result))) spoil(self, Stop::kUnknownTensor, Py_TYPE(iterator)->tp_name);
-    else adopt(self, result, Source::Kind::kItem, iterator, nullptr, -1, Py_TYPE(iterator)->tp_name);
+    if (is_tensor(result) && !trace_->made_here(tensor_of(result)))
+      spoil(self, Stop::kUnknownTensor, Py_TYPE(iterator)->tp_name);
+    else
+      adopt(self, result, Source::Kind::kItem, iterator, nullptr, -1, Py_TYPE(iterator)->tp_name);
   }
   return result;
 }
@@ -367,9 +427,12 @@ PyObject* Recorder::length(Activation& self, PyObject* object) {
     if (!slot_known(self, object)) return stop(self, unreadable_stop_, unreadable_detail_);
     note_class(object);
     if (is_outside(object)) {
-      if (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)) note_all(self, object);
-      else if (!is_python_class(Py_TYPE(object)) && Py_TYPE(object) != &PyRange_Type) return stop(self, Stop::kOpaqueSlot, Py_TYPE(object)->tp_name);
-      else if (Py_TYPE(object) == &PyRange_Type && floating(object)) pin(object);
+      if (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object))
+        note_all(self, object);
+      else if (!is_python_class(Py_TYPE(object)) && Py_TYPE(object) != &PyRange_Type)
+        return stop(self, Stop::kOpaqueSlot, Py_TYPE(object)->tp_name);
+      else if (Py_TYPE(object) == &PyRange_Type && floating(object))
+        pin(object);
     }
   }
   return Semantics::length(self, object);
@@ -397,7 +460,8 @@ PyObject* Recorder::import_name(Activation& self, PyObject* name, PyObject* from
   }
   if (result && !info(result)) {
     if (PyModule_Check(result)) {
-      if (Ref full = Ref::take(PyModule_GetNameObject(result)); full && PyDict_GetItemWithError(modules, full.get()) == result)
+      if (Ref full = Ref::take(PyModule_GetNameObject(result));
+          full && PyDict_GetItemWithError(modules, full.get()) == result)
         note_key(self, modules, full.get(), nullptr, {});
       PyErr_Clear();
     }
@@ -409,7 +473,8 @@ PyObject* Recorder::import_name(Activation& self, PyObject* name, PyObject* from
 PyObject* Recorder::import_from(Activation& self, PyObject* module, PyObject* name) {
   if (!active_) return Semantics::import_from(self, module, name);
   if (marked(self)) return kStop;
-  if (!PyModule_Check(module) || !PyDict_GetItemWithError(PyModule_GetDict(module), name)) return stop(self, Stop::kImport, PyUnicode_AsUTF8(name));
+  if (!PyModule_Check(module) || !PyDict_GetItemWithError(PyModule_GetDict(module), name))
+    return stop(self, Stop::kImport, PyUnicode_AsUTF8(name));
   note_key(self, PyModule_GetDict(module), name, nullptr, source_of(module));
   PyObject* result = Semantics::import_from(self, module, name);
   if (result) adopt(self, result, Source::Kind::kPinned, module, name, -1, "an import");
@@ -421,14 +486,17 @@ PyObject* Recorder::import_from(Activation& self, PyObject* module, PyObject* na
 int Recorder::collect(Activation& self, PyObject* container, PyObject* key, PyObject* value) {
   if (!active_) return Semantics::collect(self, container, key, value);
   if (marked(self)) return kStopStatus;
-  if (key) specialise(key);
-  else if (PySet_Check(container)) specialise(value);
+  if (key)
+    specialise(key);
+  else if (PySet_Check(container))
+    specialise(value);
   // The segment may have begun in the middle of a comprehension: then its container is from outside.
   if (!is_made(container)) {
     const char* method = key ? "__setitem__" : PyList_Check(container) ? "append" : "add";
     Ref descriptor = Ref::take(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(container)), method));
     PyObject* args[] = {nullptr, container, key ? key : value, value};
-    PyObject* done = call_effect(self, descriptor.get(), CallClass::kEffect, args + 1, (key ? 3 : 2) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr, nullptr);
+    PyObject* done = call_effect(self, descriptor.get(), CallClass::kEffect, args + 1,
+                                 (key ? 3 : 2) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr, nullptr);
     if (done == kStop) return kStopStatus;
     Py_XDECREF(done);
     return done ? 0 : -1;
@@ -442,7 +510,8 @@ int Recorder::extend_list(Activation& self, PyObject* list, PyObject* source) {
   if (!is_made(list)) return stop_status(self, Stop::kEffect, "a list display");
   if (is_tensor(source)) return stop_status(self, Stop::kInstruction, "unpacking of a tensor");
   if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
-  if (is_outside(source) && PyIter_Check(source) && !is_python_class(Py_TYPE(source))) return stop_status(self, Stop::kOutsideIterator, Py_TYPE(source)->tp_name);
+  if (is_outside(source) && PyIter_Check(source) && !is_python_class(Py_TYPE(source)))
+    return stop_status(self, Stop::kOutsideIterator, Py_TYPE(source)->tp_name);
   if (!is_value(source)) note_class(source);
   if (is_outside(source)) note_all(self, source);
   return Semantics::extend_list(self, list, source);
@@ -484,12 +553,14 @@ int Recorder::unpack(Activation& self, PyObject* sequence, int before, int after
   if (is_tensor(sequence)) {
     if (!torch_operand(self, sequence)) return stop_status(self, unreadable_stop_, unreadable_detail_);
     if (tensor_of(sequence).dim() == 0) return Semantics::unpack(self, sequence, before, after, items);
-    parts = Ref::take(torch_leaf(self, "unpacking of a tensor", [&] { return PyObject_CallMethod(sequence, "unbind", "i", 0); }));
+    parts = Ref::take(
+        torch_leaf(self, "unpacking of a tensor", [&] { return PyObject_CallMethod(sequence, "unbind", "i", 0); }));
     if (!parts) return -1;
     source = parts.get();
   } else {
     if (!slot_known(self, sequence)) return stop_status(self, unreadable_stop_, unreadable_detail_);
-    if (is_outside(sequence) && PyIter_Check(sequence) && !is_python_class(Py_TYPE(sequence))) return stop_status(self, Stop::kOutsideIterator, Py_TYPE(sequence)->tp_name);
+    if (is_outside(sequence) && PyIter_Check(sequence) && !is_python_class(Py_TYPE(sequence)))
+      return stop_status(self, Stop::kOutsideIterator, Py_TYPE(sequence)->tp_name);
     if (!is_value(sequence)) note_class(sequence);
     if (is_outside(sequence)) note_all(self, sequence);
   }
@@ -511,19 +582,24 @@ int Recorder::other(Activation& self, const char* what) {
   if (marked(self)) return kStopStatus;
   std::string name(what);
   // Generators that the segment made are inlined: their frames come through the hook. A yield of the root suspends it.
-  if (name == "YIELD_VALUE" || name == "RETURN_GENERATOR" || name == "SEND" || name == "GET_YIELD_FROM_ITER" || name == "RESUME") return &self == &root_ ? stop_status(self, Stop::kAsync, name) : 0;
+  if (name == "YIELD_VALUE" || name == "RETURN_GENERATOR" || name == "SEND" || name == "GET_YIELD_FROM_ITER" ||
+      name == "RESUME")
+    return &self == &root_ ? stop_status(self, Stop::kAsync, name) : 0;
   if (name == "RAISE_VARARGS") {
     // An exception from outside gets a traceback and a context: a change that a replay would not make.
     for (int i = self.stack_depth() - 1; i >= 0 && i >= self.stack_depth() - 2; --i) {
       PyObject* operand = self.stack(i);
       if (!operand) continue;
-      if (PyExceptionClass_Check(operand)) pin(operand);
-      else if (is_outside(operand) && PyExceptionInstance_Check(operand)) return stop_status(self, Stop::kEffect, "raising an exception from outside");
+      if (PyExceptionClass_Check(operand))
+        pin(operand);
+      else if (is_outside(operand) && PyExceptionInstance_Check(operand))
+        return stop_status(self, Stop::kEffect, "raising an exception from outside");
     }
   }
   // Dicts and sets whose keys hash by Python code: that code comes through the hook.
-  static const std::unordered_set<std::string_view> harmless = {"RAISE_VARARGS", "RERAISE", "BEFORE_WITH", "BUILD_SET", "BUILD_MAP",
-                                                                "BUILD_CONST_KEY_MAP", "SET_ADD", "MAP_ADD", "STOPITERATION_ERROR"};
+  static const std::unordered_set<std::string_view> harmless = {"RAISE_VARARGS", "RERAISE",   "BEFORE_WITH",
+                                                                "BUILD_SET",     "BUILD_MAP", "BUILD_CONST_KEY_MAP",
+                                                                "SET_ADD",       "MAP_ADD",   "STOPITERATION_ERROR"};
   if (harmless.count(name)) return 0;
   if (name == "LOAD_BUILD_CLASS") return stop_status(self, Stop::kClassBody, "");
   return stop_status(self, Stop::kInstruction, name);

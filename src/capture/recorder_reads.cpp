@@ -1,5 +1,6 @@
 // Reads: what a recording learns of objects from outside, and the guards that make it true again at every call.
 #include "base/check.h"
+#include "base/text.h"
 #include "capture/hook.h"
 #include "capture/recorder.h"
 #include "capture/tensor_meta.h"
@@ -10,7 +11,8 @@ namespace magneto::capture {
 
 // An int that no one else has: small ints are shared, and identity is what carries the expression.
 static PyObject* fresh_int(long long value) {
-  unsigned long long magnitude = value < 0 ? 0ull - static_cast<unsigned long long>(value) : static_cast<unsigned long long>(value);
+  unsigned long long magnitude =
+      value < 0 ? 0ull - static_cast<unsigned long long>(value) : static_cast<unsigned long long>(value);
   if (magnitude >= (1ull << 30)) return PyLong_FromLongLong(value);
   PyLongObject* object = _PyLong_New(1);
   if (!object) return nullptr;
@@ -64,7 +66,8 @@ void Recorder::specialise(PyObject* object, int depth) {
       guards().steps.push_back({FloatingStep::Kind::kValue, known->source, {}, Ref::share(object), {}, {}, 0, {}});
     }
   } else if (depth < 4 && (PyTuple_Check(object) || PyList_CheckExact(object))) {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) specialise(PySequence_Fast_GET_ITEM(object, i), depth + 1);
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+      specialise(PySequence_Fast_GET_ITEM(object, i), depth + 1);
   }
 }
 
@@ -88,13 +91,15 @@ void Recorder::pin(PyObject* object) {
 
 static bool is_global_constant(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  return PyType_Check(object) || PyModule_Check(object) || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
-         type == &PyGetSetDescr_Type || type == &PyMemberDescr_Type || type == &PyClassMethodDescr_Type ||
-         (PyCFunction_Check(object) && (!PyCFunction_GET_SELF(object) || PyModule_Check(PyCFunction_GET_SELF(object)) || PyType_Check(PyCFunction_GET_SELF(object))));
+  return PyType_Check(object) || PyModule_Check(object) || type == &PyMethodDescr_Type ||
+         type == &PyWrapperDescr_Type || type == &PyGetSetDescr_Type || type == &PyMemberDescr_Type ||
+         type == &PyClassMethodDescr_Type ||
+         (PyCFunction_Check(object) && (!PyCFunction_GET_SELF(object) || PyModule_Check(PyCFunction_GET_SELF(object)) ||
+                                        PyType_Check(PyCFunction_GET_SELF(object))));
 }
 
-void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyObject* parent, PyObject* key, Py_ssize_t index,
-                     const char* where) {
+void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyObject* parent, PyObject* key,
+                     Py_ssize_t index, const char* where) {
   if (!active_ || !object || is_value(object)) return;
   Info* known = info(object);
   SourceId from = parent ? source_of(parent) : SourceId();
@@ -122,13 +127,17 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
     return;
   }
   if (Py_REFCNT(object) == 1) return enter_made(object);
-  if (kind == Source::Kind::kSelf && parent && is_made(parent) && PyFunction_Check(object))  // found on a class, whose version is guarded
-    return enter_outside(object, guards().sources.pinned({}, reinterpret_cast<PyFunctionObject*>(object)->func_qualname));
+  if (kind == Source::Kind::kSelf && parent && is_made(parent) &&
+      PyFunction_Check(object))  // found on a class, whose version is guarded
+    return enter_outside(object,
+                         guards().sources.pinned({}, reinterpret_cast<PyFunctionObject*>(object)->func_qualname));
   if (parent && is_made(parent)) {
     if (Py_REFCNT(object) == 2) return enter_made(object);  // its holder and we: nobody else knows it
     if (PyTuple_CheckExact(object) || is_global_constant(object) || PyFunction_Check(object)) {
-      if (PyTuple_CheckExact(object)) enter_made(object);
-      else enter_outside(object, guards().sources.pinned({}, key));
+      if (PyTuple_CheckExact(object))
+        enter_made(object);
+      else
+        enter_outside(object, guards().sources.pinned({}, key));
       return;
     }
     return spoil(self, Stop::kUnknownObject, where);
@@ -143,7 +152,8 @@ void Recorder::adopt_result(Activation& self, PyObject* object, const std::strin
     return;
   }
   if (Py_REFCNT(object) == 1 || PyTuple_CheckExact(object)) return enter_made(object);
-  if (is_global_constant(object) || strncmp(Py_TYPE(object)->tp_name, "torch.", 6) == 0) return enter_outside(object, guards().sources.pinned({}, nullptr));
+  if (is_global_constant(object) || strncmp(Py_TYPE(object)->tp_name, "torch.", 6) == 0)
+    return enter_outside(object, guards().sources.pinned({}, nullptr));
   if (PyGen_CheckExact(object) || PyTraceBack_Check(object)) return enter_made(object);
   spoil(self, Stop::kUnknownObject, where);
 }
@@ -167,7 +177,8 @@ void Recorder::note_class(PyObject* object) {
   known->typed = true;
   if (guards().sources.floating(known->source)) {
     resolve(object);
-    guards().steps.push_back({FloatingStep::Kind::kType, known->source, {}, Ref::share(reinterpret_cast<PyObject*>(type)), {}, {}, 0, {}});
+    guards().steps.push_back(
+        {FloatingStep::Kind::kType, known->source, {}, Ref::share(reinterpret_cast<PyObject*>(type)), {}, {}, 0, {}});
   } else if (!is_immutable_type(type) && !PyType_Check(object) && !PyFunction_Check(object)) {
     guards().classes.push_back({Ref::share(object), type, known->source});
   }
@@ -197,17 +208,18 @@ bool Recorder::touch_tensor(PyObject* object) {
 
 // ---------------------------------------------------------------------------------------------------- containers
 
+// A key as text: equal keys have equal texts.
 static std::string key_string(PyObject* key) {
   if (PyUnicode_CheckExact(key)) {
     const char* text = PyUnicode_AsUTF8(key);
-    if (text) return std::string("s") + text;
+    if (text) return base::concat("s", text);
     PyErr_Clear();
   }
   if (PyLong_CheckExact(key)) {
     int overflow;
-    return "i" + std::to_string(PyLong_AsLongLongAndOverflow(key, &overflow));
+    return base::concat("i", std::to_string(PyLong_AsLongLongAndOverflow(key, &overflow)));
   }
-  return "o" + std::to_string(reinterpret_cast<uintptr_t>(key));
+  return base::concat("o", std::to_string(reinterpret_cast<uintptr_t>(key)));
 }
 
 bool Recorder::is_dirty(PyObject* dict, PyObject* key) { return dirty_keys_.count({dict, key_string(key)}) > 0; }
@@ -222,12 +234,18 @@ void Recorder::make_dirty(PyObject* dict, PyObject* key) {
 void Recorder::snapshot(PyObject* container) {
   if (originals_.count(container)) return;
   PyObject* copy = nullptr;
-  if (PyODict_Check(container)) copy = PyObject_CallOneArg(reinterpret_cast<PyObject*>(&PyODict_Type), container);
-  else if (PyDict_Check(container)) copy = PyDict_Copy(container);
-  else if (PyList_Check(container)) copy = PyList_GetSlice(container, 0, PyList_GET_SIZE(container));
-  else if (PyAnySet_Check(container)) copy = PySet_New(container);
-  if (copy) originals_.emplace(container, copy);
-  else PyErr_Clear();
+  if (PyODict_Check(container))
+    copy = PyObject_CallOneArg(reinterpret_cast<PyObject*>(&PyODict_Type), container);
+  else if (PyDict_Check(container))
+    copy = PyDict_Copy(container);
+  else if (PyList_Check(container))
+    copy = PyList_GetSlice(container, 0, PyList_GET_SIZE(container));
+  else if (PyAnySet_Check(container))
+    copy = PySet_New(container);
+  if (copy)
+    originals_.emplace(container, copy);
+  else
+    PyErr_Clear();
 }
 
 DictGuard& Recorder::dict_guard(PyObject* dict, PyObject* owner, SourceId source) {
@@ -263,7 +281,14 @@ void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObjec
         symbol_of_[{dict, key_string(key)}] = types::Expr::symbol(guards().symbol_count++);
         return;
       }
-      guards().steps.push_back({value ? FloatingStep::Kind::kValue : FloatingStep::Kind::kAbsent, part, {}, Ref::share(value), {}, {}, 0, {}});
+      guards().steps.push_back({value ? FloatingStep::Kind::kValue : FloatingStep::Kind::kAbsent,
+                                part,
+                                {},
+                                Ref::share(value),
+                                {},
+                                {},
+                                0,
+                                {}});
     } else {
       resolve(owner ? owner : dict);
       adopt(self, value, kind, owner ? owner : dict, key, -1, "an entry of an argument");
@@ -285,7 +310,8 @@ void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObjec
 PyObject* Recorder::tagged(PyObject* holder, PyObject* key, PyObject* value) {
   if (!value || !PyLong_CheckExact(value) || symbol_of_.empty()) return value;
   auto found = symbol_of_.find({holder, key ? key_string(key) : std::string()});
-  if (found == symbol_of_.end() || number(value) || (key ? is_dirty(holder, key) : originals_.count(holder) > 0)) return value;
+  if (found == symbol_of_.end() || number(value) || (key ? is_dirty(holder, key) : originals_.count(holder) > 0))
+    return value;
   PyObject* object = new_number(value, found->second);
   Py_DECREF(value);
   return object;
@@ -304,8 +330,10 @@ bool Recorder::note_all(Activation& self, PyObject* container) {
   auto part = [&](PyObject* value, PyObject* key, Py_ssize_t index) {
     Ref held = Ref::share(value);  // it is old, however few references there are
     if (!is_floating) {
-      if (!is_value(value) && !info(value)) enter_outside(value, guards().sources.part(Source::Kind::kItem, source, key, index));
-      else if (floating(value)) pin(value);
+      if (!is_value(value) && !info(value))
+        enter_outside(value, guards().sources.part(Source::Kind::kItem, source, key, index));
+      else if (floating(value))
+        pin(value);
       return;
     }
     if (is_value(value)) {
@@ -325,8 +353,10 @@ bool Recorder::note_all(Activation& self, PyObject* container) {
       Ref key = Ref::take(PyIter_Next(iterator.get()));
       if (!key) break;
       items.emplace_back(key.get(), PyDict_GetItemWithError(content, key.get()));
-      if (guard) guard->items.push_back({key, Ref::share(items.back().second), -1});
-      else keys.keys.push_back(key);
+      if (guard)
+        guard->items.push_back({key, Ref::share(items.back().second), -1});
+      else
+        keys.keys.push_back(key);
     }
     if (guard) {
       guard->whole = true;
@@ -340,12 +370,14 @@ bool Recorder::note_all(Activation& self, PyObject* container) {
       guards().steps.push_back({FloatingStep::Kind::kLength, source, {}, {}, {}, {}, PyList_GET_SIZE(content), {}});
     } else {
       SequenceGuard guard{Ref::share(container), source, {}};
-      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(content); ++i) guard.items.push_back(Ref::share(PyList_GET_ITEM(content, i)));
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(content); ++i)
+        guard.items.push_back(Ref::share(PyList_GET_ITEM(content, i)));
       guards().lists.push_back(std::move(guard));
     }
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(content); ++i) part(PyList_GET_ITEM(content, i), nullptr, i);
   } else if (PyTuple_Check(container)) {
-    if (is_floating) guards().steps.push_back({FloatingStep::Kind::kLength, source, {}, {}, {}, {}, PyTuple_GET_SIZE(container), {}});
+    if (is_floating)
+      guards().steps.push_back({FloatingStep::Kind::kLength, source, {}, {}, {}, {}, PyTuple_GET_SIZE(container), {}});
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(container); ++i) part(PyTuple_GET_ITEM(container, i), nullptr, i);
   } else if (PyAnySet_Check(container)) {
     SequenceGuard guard{Ref::share(container), source, {}};
@@ -354,7 +386,8 @@ bool Recorder::note_all(Activation& self, PyObject* container) {
     while (iterator) {
       Ref item = Ref::take(PyIter_Next(iterator.get()));
       if (!item) break;
-      if (!is_value(item.get()) && !info(item.get())) enter_outside(item.get(), guards().sources.pinned(source, nullptr));
+      if (!is_value(item.get()) && !info(item.get()))
+        enter_outside(item.get(), guards().sources.pinned(source, nullptr));
       guard.items.push_back(item);
     }
     if (!PyFrozenSet_Check(container)) guards().sets.push_back(std::move(guard));
@@ -368,10 +401,11 @@ void Recorder::note_function(PyFunctionObject* function) {
   if (!info(object)) enter_outside(object, guards().sources.pinned({}, function->func_qualname));
   if (!functions_.insert(object).second) return;
   pin(object);
-  guards().functions.push_back({Ref::share(object), Ref::share(function->func_code), Ref::share(function->func_defaults),
-                                Ref::share(function->func_kwdefaults)});
+  guards().functions.push_back({Ref::share(object), Ref::share(function->func_code),
+                                Ref::share(function->func_defaults), Ref::share(function->func_kwdefaults)});
   if (function->func_kwdefaults) {
-    if (!info(function->func_kwdefaults)) enter_outside(function->func_kwdefaults, guards().sources.pinned({}, function->func_qualname));
+    if (!info(function->func_kwdefaults))
+      enter_outside(function->func_kwdefaults, guards().sources.pinned({}, function->func_qualname));
     note_all(*Activation::innermost(), function->func_kwdefaults);
   }
 }
@@ -385,7 +419,14 @@ void Recorder::note_cell(PyObject* cell) {
     resolve(cell);
     SourceId part = guards().sources.part(Source::Kind::kCell, known->source, nullptr);
     if (!content || is_value(content))
-      guards().steps.push_back({content ? FloatingStep::Kind::kValue : FloatingStep::Kind::kAbsent, part, {}, Ref::share(content), {}, {}, 0, {}});
+      guards().steps.push_back({content ? FloatingStep::Kind::kValue : FloatingStep::Kind::kAbsent,
+                                part,
+                                {},
+                                Ref::share(content),
+                                {},
+                                {},
+                                0,
+                                {}});
     return;
   }
   CellGuard guard{Ref::share(cell), Ref::share(content), known->source};
@@ -402,29 +443,33 @@ void Recorder::note_member(PyObject* object, PyObject* name, PyObject* result) {
   if (!reads_.insert({object, name}).second) return;
   if (guards().sources.floating(known->source)) {
     resolve(object);
-    guards().steps.push_back({FloatingStep::Kind::kReRead, known->source, {}, Ref::share(name), Ref::share(result), {}, 0, {}});
+    guards().steps.push_back(
+        {FloatingStep::Kind::kReRead, known->source, {}, Ref::share(name), Ref::share(result), {}, 0, {}});
   } else {
     guards().reads.push_back({Ref::share(object), Ref::share(name), Ref::share(result), known->source});
   }
 }
 
-void Recorder::note_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name, PyObject* kwnames) {
+void Recorder::note_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name,
+                          PyObject* kwnames) {
   std::string key = name;
-  for (size_t i = 0; i < count; ++i) key += "," + key_string(args[i]);
-  key += "@" + std::to_string(reinterpret_cast<uintptr_t>(callable));
+  for (size_t i = 0; i < count; ++i) base::append(key, base::concat(",", key_string(args[i])));
+  base::append(key, base::concat("@", reinterpret_cast<uintptr_t>(callable)));
   if (!state_seen_.insert(key).second) return;
   StateGuard guard{Ref::share(callable), {}, Ref::share(result), std::move(name), Ref::share(kwnames)};
   for (size_t i = 0; i < count; ++i) guard.args.push_back(Ref::share(args[i]));
   guards().states.push_back(std::move(guard));
 }
 
-// ---------------------------------------------------------------------------------------------------- what C code may read
+// ---------------------------------------------------------------------------------------------------- what C code may
+// read
 
 bool Recorder::slot_known(Activation& self, PyObject* object) {
   (void)self;
   PyTypeObject* type = Py_TYPE(object);
   while (is_python_class(type)) type = type->tp_base;
-  if (is_known_c_type(type) || is_tensor(object) || PyType_Check(object) || PyType_IsSubtype(type, &PyTuple_Type)) return true;
+  if (is_known_c_type(type) || is_tensor(object) || PyType_Check(object) || PyType_IsSubtype(type, &PyTuple_Type))
+    return true;
   unreadable_stop_ = Stop::kOpaqueSlot;
   unreadable_detail_ = type->tp_name;
   return false;
@@ -472,8 +517,10 @@ bool Recorder::readable(Activation& self, PyObject* object, int depth) {
     unreadable_stop_ = Stop::kOutsideIterator;
     unreadable_detail_ = type->tp_name;
     return false;
-  } else if (outside && !is_python_class(type) && type != &PyFunction_Type && type != &PyMethod_Type && type != &PyType_Type && type != &PyModule_Type &&
-             (strcmp(type->tp_name, "collections.deque") == 0 || type == &PyDictKeys_Type || type == &PyDictValues_Type || type == &PyDictItems_Type)) {
+  } else if (outside && !is_python_class(type) && type != &PyFunction_Type && type != &PyMethod_Type &&
+             type != &PyType_Type && type != &PyModule_Type &&
+             (strcmp(type->tp_name, "collections.deque") == 0 || type == &PyDictKeys_Type ||
+              type == &PyDictValues_Type || type == &PyDictItems_Type)) {
     unreadable_stop_ = Stop::kOpaqueSlot;
     unreadable_detail_ = type->tp_name;
     return false;

@@ -1,5 +1,5 @@
-// capture/segment.h: a piece of a frame's run that can be repeated without Python: guards, a graph, the effects on objects
-// from outside, and how it ends: the frame returns, or it goes on at an instruction with these slots.
+// capture/segment.h: a piece of a frame's run that can be repeated without Python: guards, a graph, the effects on
+// objects from outside, and how it ends: the frame returns, or it goes on at an instruction with these slots.
 #pragma once
 #include <map>
 #include <memory>
@@ -19,32 +19,32 @@ namespace magneto::capture {
 struct Effect {
   enum class Kind : unsigned char { kSetAttr, kSetItem, kSetCell, kCall };
   Kind kind = Kind::kCall;
-  bool generic = true;            ///< kSetAttr: below the class's own __setattr__
-  Recipe target, key, value;      ///< value kNull: delete
-  Ref callable;                   ///< kCall
+  bool generic = true;        ///< kSetAttr: below the class's own __setattr__
+  Recipe target, key, value;  ///< value kNull: delete
+  Ref callable;               ///< kCall
   std::vector<Recipe> args;
 };
 
 struct Segment {
-  size_t positional = 0;                      ///< call shape, where the roots are arguments
+  size_t positional = 0;  ///< call shape, where the roots are arguments
   Ref kwnames;
   GuardProgram guards;
-  std::shared_ptr<aten::Program> program;     ///< nullptr: no operators
+  std::shared_ptr<aten::Program> program;  ///< nullptr: no operators
   struct Input {
-    SourceId source;                          ///< floating
-    Ref weak;                                 ///< or pinned: a weak reference that the guards have checked
+    SourceId source;  ///< floating
+    Ref weak;         ///< or pinned: a weak reference that the guards have checked
   };
   std::vector<Input> inputs;
   std::vector<Effect> effects;
   size_t memo_count = 0;
 
   bool returns = true;
-  Recipe result;                              ///< returns
-  int next = 0;                               ///< else: the instruction the frame goes on with
-  std::vector<std::pair<int, Recipe>> locals; ///< only those that changed
+  Recipe result;                               ///< returns
+  int next = 0;                                ///< else: the instruction the frame goes on with
+  std::vector<std::pair<int, Recipe>> locals;  ///< only those that changed
   std::vector<Recipe> stack;
 
-  size_t graph_number = 0;                    ///< in the report
+  size_t graph_number = 0;  ///< in the report
 };
 
 /// What is known of one code object as it is reached on one path of calls: its segments by instruction, and the
@@ -56,7 +56,8 @@ struct FrameCache {
     std::string detail;
   };
   struct Entry {
-    std::vector<std::shared_ptr<Segment>> segments;  ///< newest hit first; shared: a call may run one while it is evicted
+    std::vector<std::shared_ptr<Segment>>
+        segments;  ///< newest hit first; shared: a call may run one while it is evicted
     int recordings = 0;
     int discarded = 0;
     bool given_up = false;

@@ -22,11 +22,13 @@ static bool repeat(const Effect& effect, BuildContext& built) {
         if (!args.back()) return false;
         pointers.push_back(args.back().get());
       }
-      Ref result = Ref::take(PyObject_Vectorcall(effect.callable.get(), pointers.data() + 1, args.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+      Ref result = Ref::take(PyObject_Vectorcall(effect.callable.get(), pointers.data() + 1,
+                                                 args.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
       built.effect_results.push_back(result);
       return static_cast<bool>(result);
     }
-    default: break;
+    default:
+      break;
   }
   Ref target = Ref::take(build(effect.target, built));
   Ref key = Ref::take(build(effect.key, built));
@@ -38,11 +40,18 @@ static bool repeat(const Effect& effect, BuildContext& built) {
       return (effect.generic ? PyObject_GenericSetAttr(target.get(), key.get(), value.get())
                              : PyObject_SetAttr(target.get(), key.get(), value.get())) == 0;
     case Effect::Kind::kSetItem:
-      if (PyODict_Check(target.get())) return (value ? PyODict_SetItem(target.get(), key.get(), value.get()) : PyODict_DelItem(target.get(), key.get())) == 0;
-      if (PyDict_Check(target.get())) return (value ? PyDict_SetItem(target.get(), key.get(), value.get()) : PyDict_DelItem(target.get(), key.get())) == 0;
-      return (value ? PyObject_SetItem(target.get(), key.get(), value.get()) : PyObject_DelItem(target.get(), key.get())) == 0;
-    case Effect::Kind::kSetCell: return PyCell_Set(target.get(), value.get()) == 0;
-    case Effect::Kind::kCall: break;
+      if (PyODict_Check(target.get()))
+        return (value ? PyODict_SetItem(target.get(), key.get(), value.get())
+                      : PyODict_DelItem(target.get(), key.get())) == 0;
+      if (PyDict_Check(target.get()))
+        return (value ? PyDict_SetItem(target.get(), key.get(), value.get())
+                      : PyDict_DelItem(target.get(), key.get())) == 0;
+      return (value ? PyObject_SetItem(target.get(), key.get(), value.get())
+                    : PyObject_DelItem(target.get(), key.get())) == 0;
+    case Effect::Kind::kSetCell:
+      return PyCell_Set(target.get(), value.get()) == 0;
+    case Effect::Kind::kCall:
+      break;
   }
   return false;
 }
@@ -87,11 +96,13 @@ static bool same_names(PyObject* a, PyObject* b) {
   Py_ssize_t na = a ? PyTuple_GET_SIZE(a) : 0, nb = b ? PyTuple_GET_SIZE(b) : 0;
   if (na != nb) return false;
   for (Py_ssize_t i = 0; i < na; ++i)
-    if (PyTuple_GET_ITEM(a, i) != PyTuple_GET_ITEM(b, i) && !same_value(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+    if (PyTuple_GET_ITEM(a, i) != PyTuple_GET_ITEM(b, i) && !same_value(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i)))
+      return false;
   return true;
 }
 
-std::shared_ptr<Segment> find_segment(FrameCache::Entry& entry, GuardContext& context, size_t positional, PyObject* kwnames) {
+std::shared_ptr<Segment> find_segment(FrameCache::Entry& entry, GuardContext& context, size_t positional,
+                                      PyObject* kwnames) {
   for (size_t i = 0; i < entry.segments.size(); ++i) {
     std::shared_ptr<Segment> segment = entry.segments[i];
     if (segment->positional != positional || !same_names(segment->kwnames.get(), kwnames)) continue;
@@ -107,7 +118,8 @@ std::shared_ptr<Segment> find_segment(FrameCache::Entry& entry, GuardContext& co
 
 // ---------------------------------------------------------------------------------------------------- a call
 
-Session::Session(CaptureState& state, PyObject* function, PyObject* self, PyObject* const* args, size_t positional, PyObject* kwnames)
+Session::Session(CaptureState& state, PyObject* function, PyObject* self, PyObject* const* args, size_t positional,
+                 PyObject* kwnames)
     : state_(state), function_(function), self_(self), args_(args), positional_(positional), kwnames_(kwnames) {}
 
 Session::~Session() = default;
@@ -120,7 +132,8 @@ PyObject* Session::run() {
   PyObject* result;
   {
     Hooked hooked(this);
-    result = PyObject_Vectorcall(function_, call_args_.data() + 1, (positional_ + (self_ ? 1 : 0)) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames_);
+    result = PyObject_Vectorcall(function_, call_args_.data() + 1,
+                                 (positional_ + (self_ ? 1 : 0)) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames_);
   }
   if (failed_type_) {  // an operator failed after its line: while the result was computed
     Py_XDECREF(result);
@@ -134,7 +147,8 @@ static PyCodeObject* code_of(Frame* frame) { return frame_code(frame); }
 
 bool Session::wants(PyThreadState*, Frame* frame) {
   if (recording()) return true;
-  if (expecting_) return reinterpret_cast<PyObject*>(code_of(frame)) == reinterpret_cast<PyFunctionObject*>(function_)->func_code;
+  if (expecting_)
+    return reinterpret_cast<PyObject*>(code_of(frame)) == reinterpret_cast<PyFunctionObject*>(function_)->func_code;
   if (top_ && top_->stepping >= 0) return top_->cache->children.count({top_->stepping, code_of(frame)}) > 0;
   return false;
 }
@@ -198,7 +212,8 @@ Director::Go Session::at_boundary(Activation& activation) {
   activation.set_semantics(plain_semantics());
   if (root->gave_up) return Go::kRun;
   // Inside an except block, or at its door: which exception is handled is no slot.
-  if (handled_exception(activation.thread()) != root->handled || activation.text().units[2 * activation.next()] == PUSH_EXC_INFO)
+  if (handled_exception(activation.thread()) != root->handled ||
+      activation.text().units[2 * activation.next()] == PUSH_EXC_INFO)
     return step_over(*root);
   if (const char* mode = foreign_mode()) {
     note_fallback(activation, std::string(mode) + " is active", "leave the mode before calling the compiled function");
@@ -234,11 +249,12 @@ Director::Go Session::at_boundary(Activation& activation) {
     base::process_report().add(base::RecompileNote{state_.id, line_of(activation), why});
     if (static_cast<int>(entry.segments.size()) >= state_.limit) {
       entry.given_up = true;
-      std::string reason = "compiled " + std::to_string(state_.limit) + " times for other inputs; the last reason: " + why;
+      std::string reason =
+          "compiled " + std::to_string(state_.limit) + " times for other inputs; the last reason: " + why;
       note_fallback(activation, reason, "pass the changing value as a tensor, or raise the limit");
       base::Line line = line_of(activation);
-      if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "magneto: %s runs in eager from now on: it was %s (%s:%d)", state_.name.c_str(),
-                           reason.c_str(), line.file.c_str(), line.line) < 0)
+      if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "magneto: %s runs in eager from now on: it was %s (%s:%d)",
+                           state_.name.c_str(), reason.c_str(), line.file.c_str(), line.line) < 0)
         PyErr_Clear();  // warnings are errors here; the call still returns what eager returns
       return Go::kHandOver;
     }
@@ -313,9 +329,12 @@ Director::Go Session::begin_recording(Root& root, FrameCache::Entry& entry) {
     PyCodeObject* code = activation.code();
     for (size_t i = 0; i < count; ++i) {
       size_t slot = i + (self_ ? 1 : 0);
-      if (i >= positional_) names.push_back(Ref::share(PyTuple_GET_ITEM(kwnames_, static_cast<Py_ssize_t>(i - positional_))));
-      else if (slot < static_cast<size_t>(code->co_argcount)) names.push_back(Ref::share(PyTuple_GET_ITEM(code->co_localsplusnames, static_cast<Py_ssize_t>(slot))));
-      else names.emplace_back();
+      if (i >= positional_)
+        names.push_back(Ref::share(PyTuple_GET_ITEM(kwnames_, static_cast<Py_ssize_t>(i - positional_))));
+      else if (slot < static_cast<size_t>(code->co_argcount))
+        names.push_back(Ref::share(PyTuple_GET_ITEM(code->co_localsplusnames, static_cast<Py_ssize_t>(slot))));
+      else
+        names.emplace_back();
     }
     recorder.add_argument_roots(args_, count, names);
   } else {
@@ -334,7 +353,8 @@ void Session::save(Root& root, std::unique_ptr<Segment> segment) {
   }
   base::GraphNote note;
   note.callable = state_.id;
-  note.where = {PyUnicode_AsUTF8(root.activation->code()->co_filename), root.activation->code()->co_firstlineno, PyUnicode_AsUTF8(root.activation->code()->co_qualname)};
+  note.where = {PyUnicode_AsUTF8(root.activation->code()->co_filename), root.activation->code()->co_firstlineno,
+                PyUnicode_AsUTF8(root.activation->code()->co_qualname)};
   if (segment->program) {
     note.text = graph::print(segment->program->graph());
     note.nodes = segment->program->graph().nodes().size();
@@ -381,7 +401,8 @@ void Session::mark_trouble(Root& root, const Recorder::Trouble& trouble) {
   for (size_t i = path.size(); i-- > 0;) {
     int offset = path[i]->next();
     bool innermost = i == 0;
-    cache->marks[offset] = {innermost ? trouble.stop : Stop::kInner, innermost ? trouble.detail : text_of(trouble.stop).what.data()};
+    cache->marks[offset] = {innermost ? trouble.stop : Stop::kInner,
+                            innermost ? trouble.detail : text_of(trouble.stop).what.data()};
     if (!innermost) cache = &cache->child(offset, path[i - 1]->code());
   }
 }
@@ -475,7 +496,8 @@ void Session::left(Activation& activation, Exit exit, PyObject* result) {
 // ---------------------------------------------------------------------------------------------------- report
 
 base::Line line_of(Activation& activation) {
-  return {PyUnicode_AsUTF8(activation.code()->co_filename), activation.current_line(), PyUnicode_AsUTF8(activation.code()->co_qualname)};
+  return {PyUnicode_AsUTF8(activation.code()->co_filename), activation.current_line(),
+          PyUnicode_AsUTF8(activation.code()->co_qualname)};
 }
 
 void Session::note_break(Activation& where, Stop stop, const std::string& detail) {

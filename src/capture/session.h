@@ -1,10 +1,10 @@
-// capture/session.h: one call of a compiled callable that needs a frame: because something has to be recorded, or because
-// a segment ends in the middle. It directs the evaluator: at a boundary run a segment whose guards hold, else record
-// one; at a stop end the segment and step over the instruction.
+// capture/session.h: one call of a compiled callable that needs a frame: because something has to be recorded, or
+// because a segment ends in the middle. It directs the evaluator: at a boundary run a segment whose guards hold, else
+// record one; at a stop end the segment and step over the instruction.
 //
 // A break inside a function that was inlined cannot be replayed from the outer frame, whose call is half done. So the
-// recording is given up, the call is marked on every frame of the path, and from then on these frames are roots of their
-// own: the outer segment ends before the call, the inner frame has segments of its own.
+// recording is given up, the call is marked on every frame of the path, and from then on these frames are roots of
+// their own: the outer segment ends before the call, the inner frame has segments of its own.
 #pragma once
 #include <memory>
 #include <optional>
@@ -26,7 +26,7 @@ struct CaptureState {
   uint64_t id = 0;
   FrameCache root;
   std::unordered_set<std::string> volatile_ints;
-  int limit = 8;                    ///< segments at one instruction
+  int limit = 8;  ///< segments at one instruction
   bool fullgraph = false;
   std::string name;
 };
@@ -36,11 +36,13 @@ enum class Outcome { kDone, kRaised, kEager };
 Outcome run_segment(Segment& segment, GuardContext& context, BuildContext& built);
 
 /// The segment of `entry` whose guards hold for these roots, moved to the front; nullptr. `why` as GuardProgram::check.
-std::shared_ptr<Segment> find_segment(FrameCache::Entry& entry, GuardContext& context, size_t positional, PyObject* kwnames);
+std::shared_ptr<Segment> find_segment(FrameCache::Entry& entry, GuardContext& context, size_t positional,
+                                      PyObject* kwnames);
 
 class Session final : public Director {
  public:
-  Session(CaptureState& state, PyObject* function, PyObject* self, PyObject* const* args, size_t positional, PyObject* kwnames);
+  Session(CaptureState& state, PyObject* function, PyObject* self, PyObject* const* args, size_t positional,
+          PyObject* kwnames);
   ~Session() override;
 
   /// A segment at the function's start whose guards were just found to hold, with what they found.
@@ -65,10 +67,10 @@ class Session final : public Director {
     FrameCache* cache = nullptr;
     Root* outer = nullptr;
     std::unique_ptr<Recorder> recorder;
-    int recorded_at = -1;            ///< instruction at which the recording began
-    int stepping = -1;               ///< instruction that is stepped over now
-    PyObject* handled = nullptr;     ///< the exception handled when the frame began (borrowed)
-    std::optional<Hooked> quiet;     ///< nobody listens while an opaque instruction runs
+    int recorded_at = -1;         ///< instruction at which the recording began
+    int stepping = -1;            ///< instruction that is stepped over now
+    PyObject* handled = nullptr;  ///< the exception handled when the frame began (borrowed)
+    std::optional<Hooked> quiet;  ///< nobody listens while an opaque instruction runs
     bool top = false;
     bool entry_missed = false;
     bool gave_up = false;
@@ -87,7 +89,7 @@ class Session final : public Director {
   CaptureState& state_;
   PyObject* function_;
   PyObject* self_;
-  std::vector<PyObject*> call_args_;   ///< with self in front
+  std::vector<PyObject*> call_args_;  ///< with self in front
   PyObject* const* args_;
   size_t positional_;
   PyObject* kwnames_;

@@ -23,12 +23,16 @@ std::string Sources::describe(SourceId id) const {
   switch (source.kind) {
     case Source::Kind::kRoot:
       return source.key ? key_text(source.key.get(), true) : "argument " + std::to_string(source.index);
-    case Source::Kind::kDict: return parent;
-    case Source::Kind::kCell: return parent;
+    case Source::Kind::kDict:
+      return parent;
+    case Source::Kind::kCell:
+      return parent;
     case Source::Kind::kItem:
       return parent + "[" + (source.key ? key_text(source.key.get(), false) : std::to_string(source.index)) + "]";
-    case Source::Kind::kSelf: return parent;
-    case Source::Kind::kClosure: return source.key ? key_text(source.key.get(), true) : parent;
+    case Source::Kind::kSelf:
+      return parent;
+    case Source::Kind::kClosure:
+      return source.key ? key_text(source.key.get(), true) : parent;
     case Source::Kind::kPinned:
     case Source::Kind::kAttr:
     case Source::Kind::kMember: {

@@ -33,8 +33,12 @@ struct Source {
 
 class Sources {
  public:
-  SourceId root(Py_ssize_t index, PyObject* name) { return add({Source::Kind::kRoot, true, {}, Ref::share(name), index}); }
-  SourceId pinned(SourceId parent, PyObject* key) { return add({Source::Kind::kPinned, false, parent, Ref::share(key), -1}); }
+  SourceId root(Py_ssize_t index, PyObject* name) {
+    return add({Source::Kind::kRoot, true, {}, Ref::share(name), index});
+  }
+  SourceId pinned(SourceId parent, PyObject* key) {
+    return add({Source::Kind::kPinned, false, parent, Ref::share(key), -1});
+  }
   /// A part of `parent`; floating when the parent is.
   SourceId part(Source::Kind kind, SourceId parent, PyObject* key, Py_ssize_t index = -1) {
     bool floating = parent.valid() && (*this)[parent].floating;

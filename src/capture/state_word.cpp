@@ -7,8 +7,8 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/AutogradState.h>
-#include <c10/core/InferenceMode.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
@@ -57,11 +57,24 @@ StateWord StateWord::now() {
 }
 
 std::string StateWord::difference(const StateWord& before, const StateWord& now) {
-  static constexpr const char* kNames[] = {"grad mode", "inference mode", "forward-mode AD", "multithreaded autograd",
-                                           "deterministic algorithms", "deterministic algorithms (warn only)",
-                                           "autocast cache", "fill of uninitialized memory", "flash attention",
-                                           "memory-efficient attention", "math attention", "cuDNN attention", "oneDNN",
-                                           "cuDNN", "NNPACK", "cuDNN benchmark", "a function mode", "__torch_function__"};
+  static constexpr const char* kNames[] = {"grad mode",
+                                           "inference mode",
+                                           "forward-mode AD",
+                                           "multithreaded autograd",
+                                           "deterministic algorithms",
+                                           "deterministic algorithms (warn only)",
+                                           "autocast cache",
+                                           "fill of uninitialized memory",
+                                           "flash attention",
+                                           "memory-efficient attention",
+                                           "math attention",
+                                           "cuDNN attention",
+                                           "oneDNN",
+                                           "cuDNN",
+                                           "NNPACK",
+                                           "cuDNN benchmark",
+                                           "a function mode",
+                                           "__torch_function__"};
   for (size_t i = 0; i < sizeof(kNames) / sizeof(*kNames); ++i)
     if ((before.flags ^ now.flags) >> i & 1)
       return std::string(kNames[i]) + (before.flags >> i & 1 ? " was on, is off" : " was off, is on");
@@ -73,7 +86,8 @@ std::string StateWord::difference(const StateWord& before, const StateWord& now)
 }
 
 const char* foreign_mode() {
-  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) return "a torch.func transform";
+  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode))
+    return "a torch.func transform";
   if (c10::impl::TorchDispatchModeTLS::any_modes_set()) return "a TorchDispatchMode";
   if (at::impl::PythonTorchFunctionTLS::stack_len() > 0) return "a TorchFunctionMode (for example a default device)";
   if (torch::jit::tracer::isTracing()) return "torch.jit.trace";

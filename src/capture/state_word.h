@@ -8,7 +8,7 @@ namespace magneto::capture {
 
 struct StateWord {
   uint64_t flags = 0;
-  uint64_t autocast = 0;   ///< enabled devices and their dtypes
+  uint64_t autocast = 0;                ///< enabled devices and their dtypes
   uint64_t included = 0, excluded = 0;  ///< thread-local dispatch keys
   int32_t threads = 0;
   int16_t default_dtype = 0;

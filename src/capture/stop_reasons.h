@@ -1,5 +1,5 @@
-// capture/stop_reasons.h: every reason for which capture stops, one row each: what, and the cure. explain() and report()
-// print these words unchanged. `%s` stands for the name of the thing that was met.
+// capture/stop_reasons.h: every reason for which capture stops, one row each: what, and the cure. explain() and
+// report() print these words unchanged. `%s` stands for the name of the thing that was met.
 #pragma once
 #include <string_view>
 
@@ -58,19 +58,22 @@ inline constexpr StopText kStopTexts[] = {
      "pass a list or tuple instead of an iterator"},
     {Stop::kUnknownTensor, "a tensor comes out of %s, which is no torch operator",
      "make the tensor with a torch operator, or pass it in as an argument"},
-    {Stop::kTensorSubclass, "a tensor takes part that is not a plain dense one (%s)", "pass a plain, strided torch.Tensor"},
+    {Stop::kTensorSubclass, "a tensor takes part that is not a plain dense one (%s)",
+     "pass a plain, strided torch.Tensor"},
     {Stop::kTensorAttribute, "the attribute %s of a tensor is state outside of the graph",
      "read or set it outside of the compiled function"},
     {Stop::kFinalizer, "an object with a finalizer (%s) is made here",
      "make the object outside of the compiled function"},
     {Stop::kAsync, "%s suspends the function", "compile the part between two awaits or yields instead"},
     {Stop::kClassBody, "a class is defined here", "define the class at module level"},
-    {Stop::kRaised, "an exception leaves the function: %s", "handle the exception inside, or accept that this path runs as in eager"},
+    {Stop::kRaised, "an exception leaves the function: %s",
+     "handle the exception inside, or accept that this path runs as in eager"},
     {Stop::kHandlerExit, "the function stops inside an except block", "move the work behind the except block"},
     {Stop::kInner, "a function called here contains a break: %s", "see the break inside"},
     {Stop::kNoRecipe, "an object of type %s is alive here and cannot be rebuilt from its parts",
      "let it end before this line, or make it outside of the compiled function"},
-    {Stop::kUnknownObject, "%s gave an object that was reached by no recorded read", "pass the object in as an argument"},
+    {Stop::kUnknownObject, "%s gave an object that was reached by no recorded read",
+     "pass the object in as an argument"},
     {Stop::kEffect, "%s changes an object from outside in a way that cannot be repeated",
      "make the change outside of the compiled function"},
     {Stop::kAutogradFunction, "a custom autograd.Function (%s) builds its own backward node",

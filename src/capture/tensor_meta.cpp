@@ -41,9 +41,11 @@ bool is_plain_tensor(PyObject* object) {
   if (type != types().tensor && type != types().parameter && type != types().buffer) return false;
   const c10::TensorImpl* impl = tensor_of(object).unsafeGetTensorImpl();
   auto keys = impl->key_set();
-  return impl->layout() == c10::kStrided && !keys.has(c10::DispatchKey::Python) && !keys.has(c10::DispatchKey::NestedTensor) &&
-         !keys.has_any(c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::FuncTorchBatched,
-                                            c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize})) &&
+  return impl->layout() == c10::kStrided && !keys.has(c10::DispatchKey::Python) &&
+         !keys.has(c10::DispatchKey::NestedTensor) &&
+         !keys.has_any(c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
+                                            c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
+                                            c10::DispatchKey::Functionalize})) &&
          !c10::isQIntType(c10::typeMetaToScalarType(impl->dtype()));
 }
 const at::Tensor& tensor_of(PyObject* object) { return THPVariable_Unpack(object); }

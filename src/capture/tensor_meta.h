@@ -8,11 +8,12 @@
 
 namespace magneto::capture {
 
-bool is_tensor(PyObject* object);                        ///< torch.Tensor or a subclass
-bool is_plain_tensor(PyObject* object);                  ///< a dense strided Tensor, Parameter or Buffer: no __torch_function__ of its own
-const at::Tensor& tensor_of(PyObject* object);           ///< is_tensor(object)
-PyTypeObject* tensor_base();                             ///< torch._C.TensorBase
-PyTypeObject* size_type();                               ///< torch.Size
+bool is_tensor(PyObject* object);  ///< torch.Tensor or a subclass
+bool is_plain_tensor(
+    PyObject* object);  ///< a dense strided Tensor, Parameter or Buffer: no __torch_function__ of its own
+const at::Tensor& tensor_of(PyObject* object);  ///< is_tensor(object)
+PyTypeObject* tensor_base();                    ///< torch._C.TensorBase
+PyTypeObject* size_type();                      ///< torch.Size
 
 struct TensorMeta {
   PyTypeObject* type = nullptr;

@@ -20,14 +20,17 @@ std::string describe(const base::Report::Content& content, bool with_graphs) {
     out << "  what: " << note.what << "\n  cure: " << note.cure << "\n";
   }
   for (const auto& note : content.recompiles)
-    out << "\nrecompile of " << note.where.function << " (" << place(note.where) << ")\n  why:  " << note.reason << "\n";
+    out << "\nrecompile of " << note.where.function << " (" << place(note.where) << ")\n  why:  " << note.reason
+        << "\n";
   for (const auto& note : content.fallbacks)
-    out << "\nin eager: " << note.where.function << " (" << place(note.where) << ")\n  why:  " << note.reason << "\n  cure: " << note.cure << "\n";
+    out << "\nin eager: " << note.where.function << " (" << place(note.where) << ")\n  why:  " << note.reason
+        << "\n  cure: " << note.cure << "\n";
   if (with_graphs)
     for (size_t i = 0; i < content.graphs.size(); ++i) {
       const auto& note = content.graphs[i];
-      out << "\ngraph " << i << " of " << note.where.function << " (" << place(note.where) << "): " << note.nodes << " operators, "
-          << note.guards.size() << " guards\n" << note.text;
+      out << "\ngraph " << i << " of " << note.where.function << " (" << place(note.where) << "): " << note.nodes
+          << " operators, " << note.guards.size() << " guards\n"
+          << note.text;
     }
   return out.str();
 }

@@ -8,9 +8,9 @@
 //     out %3
 //   }
 //
-// Views and in-place operators stand as they were recorded: a value is a tensor object, not a version of memory. Turning
-// them into pure values is functionalisation, a later stage. Every operator is listed with all arguments of its schema,
-// in order; defaults are written out.
+// Views and in-place operators stand as they were recorded: a value is a tensor object, not a version of memory.
+// Turning them into pure values is functionalisation, a later stage. Every operator is listed with all arguments of its
+// schema, in order; defaults are written out.
 #pragma once
 #include <complex>
 #include <cstdint>
@@ -32,18 +32,18 @@ using ValueId = base::Id<struct ValueTag>;
 using NodeId = base::Id<struct NodeTag>;
 
 /// One argument of an operator. A number in the place of a tensor is a Python scalar that takes part in type promotion.
-using Arg = std::variant<std::monostate,              // none
-                         ValueId,                     // a tensor; invalid: an undefined tensor
-                         std::vector<ValueId>,        // a list of tensors; invalid: none
-                         types::Expr,                 // an integer
-                         std::vector<types::Expr>,    // a list of integers
+using Arg = std::variant<std::monostate,            // none
+                         ValueId,                   // a tensor; invalid: an undefined tensor
+                         std::vector<ValueId>,      // a list of tensors; invalid: none
+                         types::Expr,               // an integer
+                         std::vector<types::Expr>,  // a list of integers
                          double, std::vector<double>, bool, std::vector<bool>, std::complex<double>, std::string,
                          types::Dtype, types::Device, types::Layout, types::MemoryFormat>;
 
 struct Value {
   types::TensorType type;
-  NodeId maker;          ///< invalid: an input or a constant
-  std::string name;      ///< for readers: where an input comes from ("x", "self.weight")
+  NodeId maker;      ///< invalid: an input or a constant
+  std::string name;  ///< for readers: where an input comes from ("x", "self.weight")
 };
 
 /// Where in the user's program an operator was called.
@@ -55,11 +55,11 @@ struct Place {
 };
 
 struct Node {
-  std::string op;                  ///< name with overload: aten::add.Tensor
+  std::string op;  ///< name with overload: aten::add.Tensor
   std::vector<Arg> args;
-  std::vector<ValueId> outputs;    ///< flat: the tensors of list results one after the other; invalid: undefined
-  bool grad = true;                ///< grad mode while it ran; printed as a trailing !no_grad
-  uint32_t place = 0;              ///< index into Graph::places
+  std::vector<ValueId> outputs;  ///< flat: the tensors of list results one after the other; invalid: undefined
+  bool grad = true;              ///< grad mode while it ran; printed as a trailing !no_grad
+  uint32_t place = 0;            ///< index into Graph::places
 };
 
 class Graph {
@@ -67,12 +67,12 @@ class Graph {
   ValueId add_input(types::TensorType type, std::string name);
   /// A tensor that belongs to the graph (made from Python numbers). `slot` counts the constants.
   ValueId add_constant(types::TensorType type);
-  ValueId add_value(types::TensorType type);             ///< made by the node that lists it
-  NodeId add_node(Node node);                            ///< sets the maker of its outputs that have none
-  uint32_t add_place(Place place);                       ///< the last place is found again; 0 is "unknown"
-  void truncate(size_t nodes);                           ///< forgets all nodes behind the first `nodes`, their values stay
+  ValueId add_value(types::TensorType type);  ///< made by the node that lists it
+  NodeId add_node(Node node);                 ///< sets the maker of its outputs that have none
+  uint32_t add_place(Place place);            ///< the last place is found again; 0 is "unknown"
+  void truncate(size_t nodes);                ///< forgets all nodes behind the first `nodes`, their values stay
 
-  bool comes_from_outside(ValueId id) const;             ///< an input or a constant
+  bool comes_from_outside(ValueId id) const;  ///< an input or a constant
 
   const Value& value(ValueId id) const { return values_[id.index()]; }
   Value& value(ValueId id) { return values_[id.index()]; }

@@ -21,28 +21,28 @@ struct Result {
   };
   Kind kind = Kind::kFresh;
   types::TensorType type;
-  int of = -1;     ///< index of the argument
-  int item = -1;   ///< when that argument is a list: which of its tensors
+  int of = -1;    ///< index of the argument
+  int item = -1;  ///< when that argument is a list: which of its tensors
 };
 
 /// The arguments of one call, as the graph has them.
 struct Call {
   std::span<const graph::Arg> args;
-  const graph::Graph* graph = nullptr;            ///< for the types of tensor arguments
+  const graph::Graph* graph = nullptr;  ///< for the types of tensor arguments
   types::Dtype default_dtype = types::Dtype::kF32;
   const types::TensorType& type(graph::ValueId id) const { return graph->value(id).type; }
 };
 
-/// The tensors an operator returns, or nothing when the rule does not cover this call: an error that torch should report,
-/// a dtype or layout it was not written for. A rule never guesses and never throws.
+/// The tensors an operator returns, or nothing when the rule does not cover this call: an error that torch should
+/// report, a dtype or layout it was not written for. A rule never guesses and never throws.
 using TypeRule = std::optional<std::vector<Result>> (*)(const Call& call);
 
 struct Op {
-  std::string_view name;                ///< with overload: aten::add.Tensor
+  std::string_view name;  ///< with overload: aten::add.Tensor
   TypeRule type = nullptr;
-  std::span<const int> writes = {};     ///< arguments it changes in place
-  bool may_raise_on_data = false;       ///< fails for some values of its inputs (an index out of range), not only for shapes
-  bool random = false;                  ///< draws from a generator
+  std::span<const int> writes = {};  ///< arguments it changes in place
+  bool may_raise_on_data = false;  ///< fails for some values of its inputs (an index out of range), not only for shapes
+  bool random = false;             ///< draws from a generator
 };
 
 const Op* find(std::string_view name);  ///< nullptr: an operator without declaration

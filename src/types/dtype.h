@@ -8,9 +8,27 @@
 namespace magneto::types {
 
 enum class Dtype : uint8_t {
-  kBool, kU8, kI8, kI16, kI32, kI64, kU16, kU32, kU64,
-  kF16, kBF16, kF32, kF64, kC32, kC64, kC128,
-  kF8E4M3FN, kF8E5M2, kF8E4M3FNUZ, kF8E5M2FNUZ, kF8E8M0FNU,
+  kBool,
+  kU8,
+  kI8,
+  kI16,
+  kI32,
+  kI64,
+  kU16,
+  kU32,
+  kU64,
+  kF16,
+  kBF16,
+  kF32,
+  kF64,
+  kC32,
+  kC64,
+  kC128,
+  kF8E4M3FN,
+  kF8E5M2,
+  kF8E4M3FNUZ,
+  kF8E5M2FNUZ,
+  kF8E8M0FNU,
 };
 
 std::string_view name(Dtype dtype);

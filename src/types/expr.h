@@ -1,6 +1,6 @@
-// types/expr.h: symbolic integers, the sizes of all three languages. A static size is a constant expression and costs no
-// allocation. Expressions are immutable and kept in a normal form (sorted sums of products), so that equal expressions
-// compare equal: s0*2 + 1 == 1 + s0 + s0.
+// types/expr.h: symbolic integers, the sizes of all three languages. A static size is a constant expression and costs
+// no allocation. Expressions are immutable and kept in a normal form (sorted sums of products), so that equal
+// expressions compare equal: s0*2 + 1 == 1 + s0 + s0.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -52,8 +52,8 @@ class Expr {
   std::shared_ptr<const ExprNode> node_;
 };
 
-std::string to_string(const Expr& expr);                     ///< "2*s0 + 1", "s0 // 2", "max(s0, 3)"
-std::optional<Expr> parse_expr(std::string_view text);       ///< reads what to_string writes
+std::string to_string(const Expr& expr);                ///< "2*s0 + 1", "s0 // 2", "max(s0, 3)"
+std::optional<Expr> parse_expr(std::string_view text);  ///< reads what to_string writes
 /// Reads the longest expression at the head of `text` and takes it away; leaves `text` alone when there is none.
 std::optional<Expr> take_expr(std::string_view& text);
 

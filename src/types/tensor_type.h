@@ -24,8 +24,8 @@ struct TensorType {
 
 Sizes contiguous_strides(const Sizes& sizes);  ///< of a fresh row-major tensor, as torch gives them
 Expr numel(const Sizes& sizes);
-/// Row-major without gaps, as torch decides it: strides of dimensions of size 1 do not matter, an empty tensor always is.
-/// With symbolic sizes: known to be so.
+/// Row-major without gaps, as torch decides it: strides of dimensions of size 1 do not matter, an empty tensor always
+/// is. With symbolic sizes: known to be so.
 bool is_contiguous(const TensorType& type);
 
 /// f32[2, 3]; strides only when they are not those of a fresh tensor, or when an offset follows: f32[2, 3]{1, 2}; then

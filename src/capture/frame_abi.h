@@ -274,6 +274,11 @@ inline constexpr bool kCallerClearsFrame = PY_VERSION_HEX < 0x030C0000;
 /// exc_info holds nullptr, not None, where no exception is handled.
 inline constexpr bool kNoExceptionIsNull = PY_VERSION_HEX >= 0x030C0000;
 
+/// The generator whose frame this is. Borrowed.
+inline PyObject* frame_generator(Frame* frame) {
+  return reinterpret_cast<PyObject*>(reinterpret_cast<char*>(frame) - offsetof(PyGenObject, gi_iframe));
+}
+
 inline int generator_code_flags(PyObject* generator) {
 #if PY_VERSION_HEX < 0x030C0000
   return reinterpret_cast<PyGenObject*>(generator)->gi_code->co_flags;

@@ -260,7 +260,7 @@ PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
   const Source& source = sources[id];
   if (source.kind == Source::Kind::kRoot)
     return static_cast<size_t>(source.index) < context.root_count ? context.roots[source.index] : nullptr;
-  PyObject* parent = context.current[source.parent.index()];
+  PyObject* parent = source.parent.valid() ? context.current[source.parent.index()] : nullptr;
   if (!parent) return nullptr;
   PyObject* found = nullptr;
   switch (source.kind) {
@@ -276,9 +276,11 @@ PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
       if (PyDict_Check(parent)) {
         found = PyDict_GetItemWithError(parent, source.key.get());
       } else if (PyList_Check(parent)) {
-        found = source.index < PyList_GET_SIZE(parent) ? PyList_GET_ITEM(parent, source.index) : nullptr;
+        found = source.index >= 0 && source.index < PyList_GET_SIZE(parent) ? PyList_GET_ITEM(parent, source.index)
+                                                                            : nullptr;
       } else if (PyTuple_Check(parent)) {
-        found = source.index < PyTuple_GET_SIZE(parent) ? PyTuple_GET_ITEM(parent, source.index) : nullptr;
+        found = source.index >= 0 && source.index < PyTuple_GET_SIZE(parent) ? PyTuple_GET_ITEM(parent, source.index)
+                                                                             : nullptr;
       }
       break;
     case Source::Kind::kCell:
@@ -286,7 +288,7 @@ PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
       break;
     case Source::Kind::kMember: {
       found = PyObject_GenericGetAttr(parent, source.key.get());
-      Py_XDECREF(found);  // the member keeps it alive
+      context.keep.push_back(Ref::take(found));  // a getter may have made it
       break;
     }
     case Source::Kind::kClosure:
@@ -312,6 +314,9 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
     return false;
   };
   PyObject*& target = context.current[step.target.index()];
+  bool reads_target = step.kind != Kind::kResolve && step.kind != Kind::kValue && step.kind != Kind::kAbsent &&
+                      step.kind != Kind::kSymbol;
+  if (reads_target && !target) return miss([&] { return sources.describe(step.target) + " is missing"; });
   switch (step.kind) {
     case Kind::kResolve:
       target = resolve(step.target, context);

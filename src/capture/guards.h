@@ -123,6 +123,7 @@ struct GuardContext {
   size_t root_count = 0;
   std::vector<PyObject*> current;  ///< borrowed; by SourceId, floating ones only
   std::vector<int64_t> symbols;
+  std::vector<Ref> keep;  ///< what only the check itself holds
 };
 
 class GuardProgram {

@@ -72,6 +72,16 @@ PyObject* Recorder::on_death(PyObject* capsule, PyObject* reference) {
   return Py_NewRef(Py_None);
 }
 
+void Recorder::finished(PyObject* generator) {
+  for (auto entry = watched_.begin(); entry != watched_.end(); ++entry)
+    if (entry->second == generator) {
+      Py_DECREF(entry->first);
+      watched_.erase(entry);
+      held_.push_back(Py_NewRef(generator));
+      return;
+    }
+}
+
 bool Recorder::watch_death(PyObject* object) {
   if (is_tensor(object) || PyType_Check(object) || !ends_with_code(object)) return false;
   if (!death_callback_) {

@@ -44,6 +44,7 @@ class Recorder final : public Semantics, public Provenance {
   bool active() const { return active_; }
   Activation& root() const { return root_; }
   void enter_frame(Activation& activation);
+  void finished(PyObject* generator);  ///< it returned: its end runs no code any more
 
   /// Ends the recording. nullptr: it cannot be repeated (see failure()). Everything pending is computed; throws
   /// nothing: what an operator raises then is left as a Python error and `nullptr` is returned with failed_flush().
@@ -162,6 +163,7 @@ class Recorder final : public Semantics, public Provenance {
   void adopt_result(Activation& self, PyObject* object,
                     const std::string& where);  ///< of a call: known, fresh, or trouble
   void enter_outside(PyObject* object, SourceId source);
+  void resolve_source(SourceId source);
   void resolve(PyObject* object);  ///< floating: a kResolve step, with its parents
   void note_type(PyTypeObject* type);
   void note_class(PyObject* object);  ///< exact type of an outside object
@@ -234,6 +236,7 @@ class Recorder final : public Semantics, public Provenance {
   std::vector<Ref> dirty_refs_;
   std::unordered_set<PyObject*> state_dirty_;
   std::map<std::pair<PyObject*, std::string>, types::Expr> symbol_of_;  // volatile ints by holder and key
+  std::unordered_set<SourceId> resolved_;
   std::set<std::string> state_seen_;
   std::vector<Pending> effects_;
   std::vector<std::pair<int, PyObject*>> entry_slots_;  // what each local held when the segment began (borrowed, held)

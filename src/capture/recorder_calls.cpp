@@ -342,6 +342,7 @@ PyObject* Recorder::call_getattr(Activation& self, PyObject* callable, PyObject*
   PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
   if (!result || !active_) return result;
   if (member == 1 && strcmp(PyUnicode_AsUTF8(name), "__dict__") != 0) note_member(owner, name, result);
+  if (member == 1 && strcmp(PyUnicode_AsUTF8(name), "__dict__") == 0 && info(result)) return result;
   if (member == 1 && PyDict_Check(result) && !info(result)) {
     if (is_outside(owner)) {
       enter_outside(result, floating(owner) ? guards().sources.part(Source::Kind::kDict, source_of(owner), nullptr)

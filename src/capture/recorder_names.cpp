@@ -382,6 +382,7 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
   if (PyList_Check(container) || PyTuple_Check(container)) {
     Py_ssize_t index = PyLong_CheckExact(key) ? PyLong_AsSsize_t(key) : -1;
     if (index < 0 && PyErr_Occurred()) PyErr_Clear();
+    if (index < 0 && PyLong_CheckExact(key)) index += PyObject_Size(container);
     adopt(self, result, Source::Kind::kItem, container, nullptr, index, "an element");
     return result;
   }

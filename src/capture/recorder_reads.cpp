@@ -77,7 +77,14 @@ void Recorder::resolve(PyObject* object) {
   Info* known = info(object);
   if (!known || known->resolved || !guards().sources.floating(known->source)) return;
   known->resolved = true;
-  guards().steps.push_back({FloatingStep::Kind::kResolve, known->source, {}, {}, {}, {}, 0, {}});
+  resolve_source(known->source);
+}
+
+// A source is found through its parent: that comes first.
+void Recorder::resolve_source(SourceId source) {
+  if (!guards().sources.floating(source) || !resolved_.insert(source).second) return;
+  resolve_source(guards().sources[source].parent);
+  guards().steps.push_back({FloatingStep::Kind::kResolve, source, {}, {}, {}, {}, 0, {}});
 }
 
 void Recorder::pin(PyObject* object) {
@@ -103,9 +110,20 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
   if (!active_ || !object || is_value(object)) return;
   Info* known = info(object);
   SourceId from = parent ? source_of(parent) : SourceId();
+  if (kind == Source::Kind::kItem && !key && index < 0 && guards().sources.floating(from) && !info(object) &&
+      Py_REFCNT(object) > 1)
+    return spoil(self, Stop::kUnknownObject, where);  // an element whose place is not known
   bool from_floating = guards().sources.floating(from);
   if (known) {
     if (known->cls != Info::Class::kOutside || !guards().sources.floating(known->source)) return;
+    // What Python code answered for an attribute (__getattr__, a property) was guarded where that code read it.
+    if (kind == Source::Kind::kAttr && parent) {
+      PyObject* dict = is_tensor(parent) ? nullptr : instance_dict(parent);
+      if (!dict || !key || PyDict_GetItemWithError(dict, key) != object) {
+        PyErr_Clear();
+        return;
+      }
+    }
     // A floating object was reached again. On another path: both must lead to one object at every call.
     Source old = guards().sources[known->source];
     if (from_floating && (kind == Source::Kind::kAttr || kind == Source::Kind::kItem || kind == Source::Kind::kCell)) {

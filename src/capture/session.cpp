@@ -445,6 +445,8 @@ Director::Go Session::stopped(Activation& activation) {
 
 void Session::left(Activation& activation, Exit exit, PyObject* result) {
   Root* root = static_cast<Root*>(activation.note);
+  if (recording() && activation.code()->co_flags & CO_GENERATOR && (exit == Exit::kReturned || exit == Exit::kRaised))
+    top_->recorder->finished(frame_generator(activation.frame()));
   if (!root) {
     if (recording() && exit == Exit::kHandedOver) {
       Recorder::Trouble trouble{Stop::kHandOver, "an instruction that only CPython executes", -1, &activation};

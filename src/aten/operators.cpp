@@ -196,12 +196,18 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
 
 const Operator& operator_of(const c10::OperatorHandle& handle) {
   static std::mutex mutex;
-  static auto* table = new std::unordered_map<const c10::OperatorName*, std::unique_ptr<Operator>>;
+  struct Entry {
+    c10::OperatorName name{"", ""};  // a copy: a library that is unloaded leaves its operators' addresses to others
+    std::unique_ptr<Operator> known;
+  };
+  static auto* table = new std::unordered_map<const c10::OperatorName*, Entry>;
   std::lock_guard<std::mutex> lock(mutex);
-  std::unique_ptr<Operator>& entry = (*table)[&handle.operator_name()];
-  // A library that is unloaded leaves its operators' addresses to others.
-  if (!entry || !(entry->handle.operator_name() == handle.operator_name())) entry = std::make_unique<Operator>(handle);
-  return *entry;
+  Entry& entry = (*table)[&handle.operator_name()];
+  if (!entry.known || !(entry.name == handle.operator_name())) {
+    entry.name = handle.operator_name();
+    entry.known = std::make_unique<Operator>(handle);
+  }
+  return *entry.known;
 }
 
 }  // namespace magneto::aten

@@ -124,6 +124,17 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
         return;
       }
     }
+    if (kind == Source::Kind::kItem && parent) {
+      bool holds = PyDict_Check(parent) ? key && PyDict_GetItemWithError(parent, key) == object
+                   : PyList_Check(parent) || PyTuple_Check(parent)
+                       ? index >= 0 && index < PySequence_Fast_GET_SIZE(parent) &&
+                             PySequence_Fast_GET_ITEM(parent, index) == object
+                       : false;
+      if (!holds) {
+        PyErr_Clear();
+        return;
+      }
+    }
     // A floating object was reached again. On another path: both must lead to one object at every call.
     Source old = guards().sources[known->source];
     if (from_floating && (kind == Source::Kind::kAttr || kind == Source::Kind::kItem || kind == Source::Kind::kCell)) {
@@ -159,6 +170,14 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
       return;
     }
     return spoil(self, Stop::kUnknownObject, where);
+  }
+  if (kind == Source::Kind::kAttr && from_floating) {
+    PyObject* dict = instance_dict(parent);
+    if (!dict || PyDict_GetItemWithError(dict, key) != object) {  // found on the class, whose version is guarded
+      PyErr_Clear();
+      if (!is_global_constant(object) && !PyFunction_Check(object)) return spoil(self, Stop::kUnknownObject, where);
+      return enter_outside(object, guards().sources.pinned({}, key));
+    }
   }
   enter_outside(object, guards().sources.part(kind, from, key, index));
 }

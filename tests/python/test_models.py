@@ -38,7 +38,8 @@ def test_a_model_is_right_on_new_inputs(model):
 
 
 # What stands between these and one graph (docs/roadmap.md).
-NOT_YET_ONE_GRAPH = {"DebertaV2": "a scripted function", "Bloom": "a custom autograd.Function"}
+NOT_YET_ONE_GRAPH = {"DebertaV2": "a scripted function", "Bloom": "a custom autograd.Function",
+                     "Bart": "a deep copy whose loop is broken is recorded for each key"}
 
 
 @pytest.mark.needs_capture
@@ -51,8 +52,8 @@ def test_a_model_is_one_graph_wherever_no_data_is_read(model, request):
         plain(*args, **kwargs)  # the first call of a process imports, and an import is a break
         found = magneto.explain(plain)(*args, **kwargs)
         compiled = magneto.compile(plain)
-        compiled(*args, **kwargs)
-        compiled(*args, **kwargs)  # a break inside an inlined function costs a second recording
+        for _ in range(3):  # a break inside an inlined function costs another recording
+            compiled(*args, **kwargs)
         graphs = len(magneto.report().graphs)
         for seed in (3, 4):
             args, kwargs = make(seed)

@@ -6,9 +6,8 @@
 
 namespace magneto::capture {
 
-Recorder::Recorder(Activation& root, const std::unordered_set<std::string>& volatile_ints, bool pin_modules)
+Recorder::Recorder(Activation& root, const std::unordered_set<std::string>& volatile_ints)
     : root_(root),
-      pin_modules_(pin_modules),
       volatile_ints_(volatile_ints),
       segment_(std::make_unique<Segment>()),
       trace_(std::make_unique<aten::Trace>()) {
@@ -116,22 +115,27 @@ void Recorder::add_pinned_root(PyObject* object, PyObject* name) {
   if (!info(object)) enter_outside(object, guards().sources.pinned({}, name));
 }
 
+void Recorder::alias_root(SourceId source, PyObject* object) {
+  FloatingStep step{FloatingStep::Kind::kResolve, source, {}, {}, {}, {}, 0, {}};
+  guards().steps.push_back(step);
+  SourceId known = source_of(object);
+  if (guards().sources.floating(known)) {  // the same object in two roots
+    resolve(object);
+    step.kind = FloatingStep::Kind::kIs;
+    step.other = known;
+  } else {
+    step.kind = FloatingStep::Kind::kPinned;
+    step.object = Ref::share(object);
+  }
+  guards().steps.push_back(step);
+}
+
 void Recorder::add_argument_roots(PyObject* const* args, size_t count, const std::vector<Ref>& names) {
   for (size_t i = 0; i < count; ++i) {
     PyObject* object = args[i];
     SourceId source = guards().sources.root(static_cast<Py_ssize_t>(i), names[i].get());
-    if (Info* known = info(object)) {
-      FloatingStep step{FloatingStep::Kind::kResolve, source, {}, {}, {}, {}, 0, {}};
-      guards().steps.push_back(step);
-      if (guards().sources.floating(known->source)) {  // the same object was passed twice
-        resolve(object);
-        step.kind = FloatingStep::Kind::kIs;
-        step.other = known->source;
-      } else {
-        step.kind = FloatingStep::Kind::kPinned;
-        step.object = Ref::share(object);
-      }
-      guards().steps.push_back(step);
+    if (info(object)) {
+      alias_root(source, object);
       continue;
     }
     if (is_value(object)) {
@@ -167,16 +171,7 @@ void Recorder::add_slot_roots(bool function_is_fixed) {
       FloatingStep step{FloatingStep::Kind::kResolve, source, {}, {}, {}, {}, 0, {}};
       Info* known = info(object);
       if (known && known->cls == Info::Class::kOutside) {
-        guards().steps.push_back(step);
-        if (guards().sources.floating(known->source)) {
-          resolve(object);
-          step.kind = FloatingStep::Kind::kIs;
-          step.other = known->source;
-        } else {
-          step.kind = FloatingStep::Kind::kPinned;
-          step.object = Ref::share(object);
-        }
-        guards().steps.push_back(step);
+        alias_root(source, object);
       } else if (PyLong_CheckExact(object)) {
         step.kind = FloatingStep::Kind::kSymbol;
         step.number = guards().symbol_count;

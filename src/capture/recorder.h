@@ -29,12 +29,13 @@ namespace magneto::capture {
 class Recorder final : public Semantics, public Provenance {
  public:
   /// Records from here on. `roots` are the arguments of the call (entry of a callable) or the slots of the frame.
-  /// `volatile_ints` are paths of ints that changed before: they become symbols. `pin_modules`: modules found in
-  /// slots are known by address (a callable's own frame) instead of by path (frames that serve many modules).
-  Recorder(Activation& root, const std::unordered_set<std::string>& volatile_ints, bool pin_modules);
+  /// `volatile_ints` are paths of ints that changed before: they become symbols.
+  Recorder(Activation& root, const std::unordered_set<std::string>& volatile_ints);
   ~Recorder() override;
   static void prepare();  ///< once, at import
 
+  /// The root `source` holds an object that is known already: it must be that object at every call.
+  void alias_root(SourceId source, PyObject* object);
   void add_pinned_root(PyObject* object, PyObject* name);  ///< the callable, its self: the same object at every call
   void add_argument_roots(PyObject* const* args, size_t count, const std::vector<Ref>& names);
   /// All slots of the root's frame; behind them its function, unless that is the same at every call.
@@ -187,7 +188,8 @@ class Recorder final : public Semantics, public Provenance {
 
   /// Whether C code may read all of `object`; guards what it may read. false: `trouble` says why.
   bool readable(Activation& self, PyObject* object, int depth = 0);
-  bool slot_known(Activation& self, PyObject* object);  ///< the slots of its type are known
+  bool usable_tensor(PyObject* tensor, const char* place);  ///< a plain tensor that the trace knows or takes in
+  bool slot_known(Activation& self, PyObject* object);      ///< the slots of its type are known
   Stop unreadable_stop_ = Stop::kNone;
   std::string unreadable_detail_;
 
@@ -219,7 +221,6 @@ class Recorder final : public Semantics, public Provenance {
 
   Activation& root_;
   bool active_ = false;
-  bool pin_modules_;
   bool failed_flush_ = false;
   const std::unordered_set<std::string>& volatile_ints_;
   std::unique_ptr<Segment> segment_;
@@ -230,7 +231,7 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* death_callback_ = nullptr;
   std::unordered_map<PyObject*, size_t> dict_index_;
   std::unordered_set<PyObject*> listed_, typed_, functions_, guarded_tensors_;
-  std::set<std::pair<PyObject*, PyObject*>> absent_, keyed_, members_, reads_;
+  std::set<std::pair<PyObject*, PyObject*>> keyed_, members_, reads_;
   std::unordered_map<PyObject*, PyObject*> originals_;  // owned copies
   std::set<std::pair<PyObject*, std::string>> dirty_keys_;
   std::vector<Ref> dirty_refs_;
@@ -240,7 +241,6 @@ class Recorder final : public Semantics, public Provenance {
   std::set<std::string> state_seen_;
   std::vector<Pending> effects_;
   std::vector<std::pair<int, PyObject*>> entry_slots_;  // what each local held when the segment began (borrowed, held)
-  std::vector<PyObject*> tagged_;                       // ints that replaced slots
   PyObject* handled_ = nullptr;                         // what was handled when the segment began (borrowed)
   int caught_at_ = -1;                                  // root instruction whose exception the root caught last
   Trouble trouble_;

@@ -43,17 +43,7 @@ void Recorder::set_place(Activation& self) {
 }
 
 bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
-  if (is_tensor(object)) {
-    if (!is_plain_tensor(object)) {
-      unreadable_stop_ = Stop::kTensorSubclass;
-      unreadable_detail_ = Py_TYPE(object)->tp_name;
-      return false;
-    }
-    if (touch_tensor(object)) return true;
-    unreadable_stop_ = Stop::kUnknownTensor;
-    unreadable_detail_ = "an unknown place";
-    return false;
-  }
+  if (is_tensor(object)) return usable_tensor(object, "an unknown place");
   specialise(object);
   if (is_value(object)) return true;
   PyTypeObject* type = Py_TYPE(object);

@@ -512,6 +512,18 @@ bool Recorder::slot_known(Activation& self, PyObject* object) {
   return false;
 }
 
+bool Recorder::usable_tensor(PyObject* tensor, const char* place) {
+  if (!is_plain_tensor(tensor)) {
+    unreadable_stop_ = Stop::kTensorSubclass;
+    unreadable_detail_ = Py_TYPE(tensor)->tp_name;
+    return false;
+  }
+  if (touch_tensor(tensor)) return true;
+  unreadable_stop_ = Stop::kUnknownTensor;
+  unreadable_detail_ = place;
+  return false;
+}
+
 bool Recorder::readable(Activation& self, PyObject* object, int depth) {
   if (!object || depth > 5) return true;
   if (PyLong_CheckExact(object) || PyFloat_CheckExact(object)) {
@@ -519,17 +531,7 @@ bool Recorder::readable(Activation& self, PyObject* object, int depth) {
     return true;
   }
   if (is_value(object)) return true;
-  if (is_tensor(object)) {
-    if (!is_plain_tensor(object)) {
-      unreadable_stop_ = Stop::kTensorSubclass;
-      unreadable_detail_ = Py_TYPE(object)->tp_name;
-      return false;
-    }
-    if (touch_tensor(object)) return true;
-    unreadable_stop_ = Stop::kUnknownTensor;
-    unreadable_detail_ = "a container";
-    return false;
-  }
+  if (is_tensor(object)) return usable_tensor(object, "a container");
   if (!slot_known(self, object)) return false;
   PyTypeObject* type = Py_TYPE(object);
   note_class(object);
@@ -562,7 +564,7 @@ bool Recorder::readable(Activation& self, PyObject* object, int depth) {
     unreadable_detail_ = type->tp_name;
     return false;
   }
-  return active_ || true;
+  return true;
 }
 
 }  // namespace magneto::capture

@@ -305,7 +305,7 @@ Director::Go Session::begin_recording(Root& root, FrameCache::Entry& entry) {
     note_fallback(activation, "no recording of this function could be kept", "see the breaks of this function");
     return Go::kHandOver;
   }
-  root.recorder = std::make_unique<Recorder>(activation, state_.volatile_ints, root.top);
+  root.recorder = std::make_unique<Recorder>(activation, state_.volatile_ints);
   Recorder& recorder = *root.recorder;
   recorder.marks = &root.cache->marks;
   recorder.spoiled = [this, &root] {

@@ -64,6 +64,7 @@ struct Program::Body {
                 graph.constants().size(), " constants");
     for (const graph::Node& node : graph.nodes()) steps.push_back(make_step(node));
     find_last_readers();
+    find_moved_outputs();
     find_changes();
   }
 
@@ -116,6 +117,19 @@ struct Program::Body {
     }
   }
 
+  // An output may be an input or a constant, or stand twice.
+  void find_moved_outputs() {
+    std::vector<bool> kept(graph.values().size());
+    for (ValueId input : graph.inputs()) kept[input.index()] = true;
+    for (ValueId constant : graph.constants()) kept[constant.index()] = true;
+    output_moves.assign(graph.outputs.size(), false);
+    for (size_t o = graph.outputs.size(); o-- > 0;) {
+      const ValueId output = graph.outputs[o];
+      if (!output.valid() || kept[output.index()]) continue;
+      output_moves[o] = kept[output.index()] = true;  // the last to be taken moves it
+    }
+  }
+
   // Which steps a second attempt could not repeat. A view shares the memory of any argument that its schema marks.
   void find_changes() {
     std::vector<bool> of_input(graph.values().size());
@@ -139,6 +153,7 @@ struct Program::Body {
   graph::Graph graph;
   std::vector<at::Tensor> constants;
   std::vector<Step> steps;
+  std::vector<bool> output_moves;
   bool writes_inputs = false;
 };
 
@@ -201,23 +216,48 @@ void store(const Step& step, torch::jit::Stack& stack, std::vector<at::Tensor>& 
 
 }  // namespace
 
+struct Program::Scratch {
+  std::vector<at::Tensor> values, outputs;
+  torch::jit::Stack stack;
+};
+
 Program::Program(graph::Graph graph, std::vector<at::Tensor> constants)
     : body_(std::make_unique<Body>(std::move(graph), std::move(constants))) {}
 
-Program::~Program() = default;
+Program::~Program() { delete spare_.load(); }
 
-Program::Failure Program::run(std::vector<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const {
-  const Body& body = *body_;
-  base::check(inputs.size() == body.graph.inputs().size(), "program: called with ", inputs.size(),
-              " inputs instead of ", body.graph.inputs().size());
-  std::vector<at::Tensor> values(body.graph.values().size());
-  for (size_t i = 0; i < inputs.size(); ++i) values[body.graph.inputs()[i].index()] = std::move(inputs[i]);
+// One spare is enough: a second run at the same time (a recursion, another thread) brings its own, and the last to end
+// leaves it behind.
+Program::Run::Run(const Program& program) : program_(program), scratch_(program.spare_.exchange(nullptr)) {
+  if (!scratch_) {
+    scratch_ = new Scratch;
+    scratch_->values.resize(program.body_->graph.values().size());
+    scratch_->outputs.reserve(program.body_->graph.outputs.size());
+  }
+}
+
+Program::Run::~Run() {
+  for (at::Tensor& value : scratch_->values) value.reset();
+  scratch_->outputs.clear();
+  scratch_->stack.clear();
+  delete program_.spare_.exchange(scratch_);
+}
+
+void Program::Run::set_input(size_t index, const at::Tensor& tensor) {
+  scratch_->values[program_.body_->graph.inputs()[index].index()] = tensor;
+}
+
+std::vector<at::Tensor>& Program::Run::outputs() { return scratch_->outputs; }
+
+Program::Failure Program::Run::run() {
+  const Body& body = *program_.body_;
+  std::vector<at::Tensor>& values = scratch_->values;
   for (size_t c = 0; c < body.constants.size(); ++c) values[body.graph.constants()[c].index()] = body.constants[c];
 
   // Casts of autocast stand in the graph.
   c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   GradModeOfSteps grad_mode;
-  torch::jit::Stack stack;
+  torch::jit::Stack& stack = scratch_->stack;
   Failure failure;
   for (const Step& step : body.steps) {
     stack.clear();
@@ -234,9 +274,8 @@ Program::Failure Program::run(std::vector<at::Tensor> inputs, std::vector<at::Te
     failure.changed = failure.changed || step.changes;
     ++failure.node;
   }
-  outputs.clear();
-  outputs.reserve(body.graph.outputs.size());
-  for (ValueId output : body.graph.outputs) outputs.push_back(output.valid() ? values[output.index()] : at::Tensor());
+  for (size_t o = 0; o < body.graph.outputs.size(); ++o)
+    scratch_->outputs.push_back(take(values, body.graph.outputs[o], body.output_moves[o]));
   return {};
 }
 

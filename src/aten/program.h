@@ -3,6 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <exception>
 #include <memory>
 #include <string>
@@ -24,8 +25,25 @@ class Program {
     size_t node = 0;           ///< the node that failed
     bool changed = false;      ///< an input was written to, or a random number drawn, before it failed
   };
-  /// Runs the graph. Intermediates die after their last reader. `outputs` in the order of graph.outputs.
-  Failure run(std::vector<at::Tensor> inputs, std::vector<at::Tensor>& outputs) const;
+  /// The memory of one run: made once and lent to run after run, so that a call allocates nothing of its own. Between
+  /// runs it holds no tensor.
+  struct Scratch;
+  class Run {
+   public:
+    explicit Run(const Program& program);
+    ~Run();
+    Run(const Run&) = delete;
+    Run& operator=(const Run&) = delete;
+    void set_input(size_t index, const at::Tensor& tensor);
+    /// Runs the graph on all inputs. Intermediates die after their last reader.
+    Failure run();
+    /// In the order of graph.outputs; undefined where the graph has none. Ready after a run without failure.
+    std::vector<at::Tensor>& outputs();
+
+   private:
+    const Program& program_;
+    Scratch* scratch_;
+  };
 
   const graph::Graph& graph() const;
   bool writes_inputs() const;  ///< some operator writes to memory that an input may share
@@ -33,6 +51,7 @@ class Program {
  private:
   struct Body;
   std::unique_ptr<Body> body_;
+  mutable std::atomic<Scratch*> spare_{nullptr};
 };
 
 }  // namespace magneto::aten

@@ -51,19 +51,21 @@ Replay finish(const Trace& trace, const std::vector<at::Tensor>& outputs) {
 }
 
 std::vector<at::Tensor> run(const Replay& replay, std::vector<at::Tensor> inputs) {
-  std::vector<at::Tensor> outputs;
+  aten::Program::Run call(*replay.program);
+  for (size_t i = 0; i < inputs.size(); ++i) call.set_input(i, inputs[i]);
   aten::Program::Failure failure;
   {
     py::gil_scoped_release release;
-    failure = replay.program->run(std::move(inputs), outputs);
+    failure = call.run();
   }
   if (failure.error) std::rethrow_exception(failure.error);
-  return outputs;
+  return call.outputs();
 }
 
 py::tuple run_until_failure(const Replay& replay, std::vector<at::Tensor> inputs) {
-  std::vector<at::Tensor> outputs;
-  const auto failure = replay.program->run(std::move(inputs), outputs);
+  aten::Program::Run call(*replay.program);
+  for (size_t i = 0; i < inputs.size(); ++i) call.set_input(i, inputs[i]);
+  const auto failure = call.run();
   return py::make_tuple(static_cast<bool>(failure.error), failure.node, failure.changed);
 }
 

@@ -86,11 +86,9 @@ PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject*
     self->state->fullgraph = fullgraph;
   }
   size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
-  FrameCache& cache = self->state->root;
-  auto found = cache.entries.find(0);
-  if (found != cache.entries.end()) {
-    FrameCache::Entry& entry = found->second;
-    if (entry.given_up) return plain_call(self, args, nargsf, kwnames);
+  FrameCache::Entry& entry = self->state->root.start;
+  if (entry.given_up) return plain_call(self, args, nargsf, kwnames);
+  if (!entry.segments.empty()) {
     GuardContext context;
     context.roots = args;
     context.root_count = positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
@@ -221,9 +219,7 @@ PyObject* new_compiled(PyObject* function, PyObject* self, const CompileOptions&
 void reset_all() {
   for (Compiled* compiled : registry()) {
     CaptureState& state = *compiled->state;
-    state.root.entries.clear();
-    state.root.marks.clear();
-    state.root.children.clear();
+    state.root.clear();
     state.volatile_ints.clear();
   }
 }

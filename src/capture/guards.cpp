@@ -1,5 +1,8 @@
 #include "capture/guards.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "capture/frame_abi.h"
 
 namespace magneto::capture {
@@ -38,7 +41,11 @@ bool same_value(PyObject* a, PyObject* b) {
   return equal == 1;
 }
 
+// 3.12 calls the tag deprecated, because later versions keep none for readers; there the keys must be compared.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 uint64_t dict_version(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
+#pragma GCC diagnostic pop
 
 PyObject* instance_dict(PyObject* object) {
   PyObject** slot = _PyObject_GetDictPtr(object);
@@ -165,7 +172,9 @@ bool GuardProgram::check_dict(DictGuard& g, GuardContext& context, std::string* 
   return true;
 }
 
-bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::string* changed_int) {
+// What has a fixed address: classes, functions and lists. Dicts have a memo of their own, because a dict of globals
+// changes often without a change of what was read.
+bool GuardProgram::check_structure(std::string* why) {
   auto miss = [&](auto&& text) {
     if (why) *why = text();
     return false;
@@ -180,8 +189,6 @@ bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::st
   for (ClassGuard& g : classes)
     if (Py_TYPE(g.object.get()) != g.type)
       return miss([&] { return sources.describe(g.source) + ".__class__ was " + g.type->tp_name; });
-  for (DictGuard& g : dicts)
-    if (!check_dict(g, context, why, changed_int)) return false;
   for (SequenceGuard& g : lists) {
     PyObject* list = g.object.get();
     if (static_cast<size_t>(PyList_GET_SIZE(list)) != g.items.size())
@@ -196,6 +203,77 @@ bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::st
                  was_is(g.items[i].get(), PyList_GET_ITEM(list, i));
         });
   }
+  for (FunctionGuard& g : functions) {
+    auto* f = reinterpret_cast<PyFunctionObject*>(g.function.get());
+    if (f->func_code != g.code.get() || f->func_defaults != g.defaults.get() ||
+        f->func_kwdefaults != g.kwdefaults.get())
+      return miss([&] { return "the function " + text_of_object(f->func_qualname) + " was changed"; });
+  }
+  return true;
+}
+
+bool GuardProgram::words_hold() const {
+  for (const Word& word : words_) {
+    uint64_t now;
+    memcpy(&now, word.address, sizeof(now));
+    if (now != word.value) return false;
+  }
+  return !words_.empty();
+}
+
+// In the order in which they may be read: the place of a list's elements is good only if the list did not move.
+void GuardProgram::take_words() {
+  words_.clear();
+  auto take = [&](const void* address) {
+    Word word{address, 0};
+    memcpy(&word.value, address, sizeof(word.value));
+    words_.push_back(word);
+  };
+  for (TypeGuard& g : types) {
+    auto* type = reinterpret_cast<PyTypeObject*>(g.type.get());
+    take(&type->tp_flags);
+    take(&type->tp_version_tag);  // half a word, with what stands behind it
+  }
+  for (ClassGuard& g : classes) take(&g.object.get()->ob_type);
+  for (FunctionGuard& g : functions) {
+    auto* f = reinterpret_cast<PyFunctionObject*>(g.function.get());
+    take(&f->func_code);
+    take(&f->func_defaults);
+    take(&f->func_kwdefaults);
+  }
+  for (SequenceGuard& g : lists) {
+    auto* list = reinterpret_cast<PyListObject*>(g.object.get());
+    take(&list->ob_base.ob_size);
+    take(&list->ob_item);
+    for (size_t i = 0; i < g.items.size(); ++i) take(&list->ob_item[i]);
+  }
+}
+
+bool GuardProgram::check_dicts(GuardContext& context, std::string* why, std::string* changed_int) {
+  dict_words_.resize(dicts.size());
+  for (size_t i = 0; i < dicts.size(); ++i) {
+    DictWord& word = dict_words_[i];
+    if (word.version && (!word.slot || *word.slot == word.dict) && dict_version(word.dict) == word.version) continue;
+    DictGuard& guard = dicts[i];
+    if (!check_dict(guard, context, why, changed_int)) return false;
+    const bool reads_symbols =
+        std::any_of(guard.keys.begin(), guard.keys.end(), [](const KeyCheck& key) { return key.symbol >= 0; });
+    word = {guard.owner ? _PyObject_GetDictPtr(guard.owner.get()) : nullptr, guard.dict.get(),
+            reads_symbols || guard.order_state || !guard.keep_version ? 0 : guard.version};
+  }
+  return true;
+}
+
+bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::string* changed_int) {
+  auto miss = [&](auto&& text) {
+    if (why) *why = text();
+    return false;
+  };
+  if (!words_hold()) {
+    if (!check_structure(why)) return false;
+    take_words();
+  }
+  if (!check_dicts(context, why, changed_int)) return false;
   for (SequenceGuard& g : sets) {
     bool ok = static_cast<size_t>(PySet_GET_SIZE(g.object.get())) == g.items.size();
     for (size_t i = 0; ok && i < g.items.size(); ++i) ok = PySet_Contains(g.object.get(), g.items[i].get()) == 1;
@@ -209,12 +287,6 @@ bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::st
       PyErr_Clear();
       return miss([&] { return text_of_object(g.item.get()) + " in " + sources.describe(g.source) + " changed"; });
     }
-  for (FunctionGuard& g : functions) {
-    auto* f = reinterpret_cast<PyFunctionObject*>(g.function.get());
-    if (f->func_code != g.code.get() || f->func_defaults != g.defaults.get() ||
-        f->func_kwdefaults != g.kwdefaults.get())
-      return miss([&] { return "the function " + text_of_object(f->func_qualname) + " was changed"; });
-  }
   for (CellGuard& g : cells) {
     PyObject* content = PyCell_GET(g.cell.get());
     if (g.symbol >= 0 ? !take_symbol(context, g.symbol, content) : !same_value(content, g.content.get())) {
@@ -260,7 +332,7 @@ PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
   const Source& source = sources[id];
   if (source.kind == Source::Kind::kRoot)
     return static_cast<size_t>(source.index) < context.root_count ? context.roots[source.index] : nullptr;
-  PyObject* parent = source.parent.valid() ? context.current[source.parent.index()] : nullptr;
+  PyObject* parent = source.parent.valid() ? context.at(source.parent) : nullptr;
   if (!parent) return nullptr;
   PyObject* found = nullptr;
   switch (source.kind) {
@@ -313,7 +385,7 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
     if (why) *why = text();
     return false;
   };
-  PyObject*& target = context.current[step.target.index()];
+  PyObject*& target = context.at(step.target);
   bool reads_target = step.kind != Kind::kResolve && step.kind != Kind::kValue && step.kind != Kind::kAbsent &&
                       step.kind != Kind::kSymbol;
   if (reads_target && !target) return miss([&] { return sources.describe(step.target) + " is missing"; });
@@ -335,7 +407,7 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
                return "the type of " + sources.describe(step.target) + " is now " + Py_TYPE(target)->tp_name;
              });
     case Kind::kTensor:
-      return (is_tensor(target) && step.meta.matches(target)) || miss([&] {
+      return step.meta.matches(target) || miss([&] {
                return sources.describe(step.target) + ": " +
                       (is_tensor(target) ? step.meta.difference(target) : std::string("is no tensor any more"));
              });
@@ -365,10 +437,10 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
              miss([&] { return "the keys of " + sources.describe(step.target) + " changed"; });
     }
     case Kind::kIs:
-      return target == context.current[step.other.index()] ||
+      return target == context.at(step.other) ||
              miss([&] { return sources.describe(step.target) + " is no longer " + sources.describe(step.other); });
     case Kind::kIsNot:
-      return target != context.current[step.other.index()] || miss([&] {
+      return target != context.at(step.other) || miss([&] {
                return sources.describe(step.target) + " and " + sources.describe(step.other) + " are now one object";
              });
     case Kind::kPinned:
@@ -411,7 +483,8 @@ bool GuardProgram::check(GuardContext& context, std::string* why, std::string* c
     if (why) *why = StateWord::difference(state, now);
     return false;
   }
-  context.current.assign(sources.size(), nullptr);
+  context.sources = &sources;
+  context.current.assign(sources.floating_count(), nullptr);
   context.symbols.assign(symbol_count, 0);
   for (FloatingStep& step : steps)
     if (!check_step(step, context, why, changed_int)) return false;

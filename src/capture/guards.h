@@ -1,10 +1,14 @@
 // capture/guards.h: what must still hold for a record to be right, as one flat program.
 //
 // Pinned objects are checked by address, without walking to them: their dicts by a version tag that stands for all keys
-// that were read (the tag is only a memo: when it moved, the keys are compared and the tag is taken anew). Floating
-// objects are walked: each step resolves one source from its parent or compares something of it. Steps stand in the
-// order in which the recording read things, so a step may rely on all before it.
+// that were read (the tag is only a memo: when it moved, the keys are compared and the tag is taken anew). What a check
+// that held saw at fixed addresses is kept as words: as long as all of them stand, nothing behind them has changed, and
+// the next check is one loop over independent loads. Floating objects are walked: each step resolves one source from
+// its parent or compares something of it. Steps stand in the order in which the recording read things, so a step may
+// rely on all before it.
 #pragma once
+#include <c10/util/SmallVector.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -121,8 +125,10 @@ struct FloatingStep {
 struct GuardContext {
   PyObject* const* roots = nullptr;
   size_t root_count = 0;
-  std::vector<PyObject*> current;  ///< borrowed; by SourceId, floating ones only
-  std::vector<int64_t> symbols;
+  const Sources* sources = nullptr;         ///< of the program that was checked
+  c10::SmallVector<PyObject*, 24> current;  ///< borrowed; by Source::slot
+  c10::SmallVector<int64_t, 8> symbols;
+  PyObject*& at(SourceId id) { return current[(*sources)[id].slot]; }
   std::vector<Ref> keep;  ///< what only the check itself holds
 };
 
@@ -152,9 +158,25 @@ class GuardProgram {
 
  private:
   bool check_pinned(GuardContext& context, std::string* why, std::string* changed_int);
+  bool check_structure(std::string* why);
+  bool check_dicts(GuardContext& context, std::string* why, std::string* changed_int);
+  bool words_hold() const;
+  void take_words();
   bool check_dict(DictGuard& guard, GuardContext& context, std::string* why, std::string* changed_int);
   bool check_step(FloatingStep& step, GuardContext& context, std::string* why, std::string* changed_int);
   PyObject* resolve(SourceId id, GuardContext& context) const;  ///< borrowed; nullptr: not there
+
+  struct Word {
+    const void* address;
+    uint64_t value;
+  };
+  struct DictWord {
+    PyObject* const* slot = nullptr;  ///< where its owner keeps the dict; nullptr: has no owner
+    PyObject* dict = nullptr;
+    uint64_t version = 0;  ///< 0: always compare the keys
+  };
+  std::vector<Word> words_;           ///< empty: none were taken yet
+  std::vector<DictWord> dict_words_;  ///< for each of `dicts`
 };
 
 }  // namespace magneto::capture

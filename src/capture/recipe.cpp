@@ -392,7 +392,7 @@ PyObject* build(const Recipe& recipe, BuildContext& context) {
     case Kind::kValue:
       return context.outputs[recipe.index].borrow_new();
     case Kind::kSource:
-      return Py_NewRef(context.guards->current[recipe.source.index()]);
+      return Py_NewRef(context.guards->at(recipe.source));
     case Kind::kNumber:
       return PyLong_FromLongLong(recipe.number.evaluate(context.guards->symbols));
     case Kind::kRoot:

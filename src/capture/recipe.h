@@ -52,8 +52,8 @@ struct Recipe {
 /// What recipes are built from at one replay.
 struct BuildContext {
   GuardContext* guards = nullptr;
-  std::vector<Ref> outputs;     ///< Python tensors of the graph's outputs
-  std::vector<PyObject*> memo;  ///< borrowed: alive through their holders or `keep`
+  c10::SmallVector<Ref, 4> outputs;     ///< Python tensors of the graph's outputs
+  c10::SmallVector<PyObject*, 8> memo;  ///< borrowed: alive through their holders or `keep`
   std::vector<Ref> keep;
   std::vector<Ref> effect_results;
 };

@@ -63,10 +63,18 @@ struct FrameCache {
     bool given_up = false;
   };
   Ref code;
-  std::unordered_map<int, Entry> entries;
+  Entry start;                             ///< at the first instruction: looked up at every call
+  std::unordered_map<int, Entry> entries;  ///< at the others
   std::unordered_map<int, Mark> marks;
   std::map<std::pair<int, PyCodeObject*>, std::unique_ptr<FrameCache>> children;
 
+  Entry& entry(int instruction) { return instruction == 0 ? start : entries[instruction]; }
+  void clear() {
+    start = {};
+    entries.clear();
+    marks.clear();
+    children.clear();
+  }
   FrameCache& child(int offset, PyCodeObject* code) {
     auto& slot = children[{offset, code}];
     if (!slot) slot = std::make_unique<FrameCache>(code);

@@ -60,18 +60,18 @@ Outcome run_segment(Segment& segment, GuardContext& context, BuildContext& built
   built.guards = &context;
   built.memo.assign(segment.memo_count, nullptr);
   if (segment.program) {
-    std::vector<at::Tensor> inputs, outputs;
-    inputs.reserve(segment.inputs.size());
-    for (const Segment::Input& input : segment.inputs) {
-      PyObject* tensor = input.weak ? PyWeakref_GET_OBJECT(input.weak.get()) : context.current[input.source.index()];
-      inputs.push_back(tensor_of(tensor));
+    aten::Program::Run run(*segment.program);
+    for (size_t i = 0; i < segment.inputs.size(); ++i) {
+      const Segment::Input& input = segment.inputs[i];
+      PyObject* tensor = input.weak ? PyWeakref_GET_OBJECT(input.weak.get()) : context.at(input.source);
+      run.set_input(i, tensor_of(tensor));
     }
     aten::Program::Failure failure;
     try {
       torch::PyWarningHandler warnings;
       {
         PyThreadState* thread = PyEval_SaveThread();
-        failure = segment.program->run(std::move(inputs), outputs);
+        failure = run.run();
         PyEval_RestoreThread(thread);
       }
       if (failure.error) warnings.set_in_exception();
@@ -84,8 +84,7 @@ Outcome run_segment(Segment& segment, GuardContext& context, BuildContext& built
       torch::translate_exception_to_python(failure.error);
       return Outcome::kRaised;
     }
-    built.outputs.reserve(outputs.size());
-    for (at::Tensor& output : outputs) built.outputs.push_back(Ref::take(THPVariable_Wrap(std::move(output))));
+    for (at::Tensor& output : run.outputs()) built.outputs.push_back(Ref::take(THPVariable_Wrap(std::move(output))));
   }
   for (const Effect& effect : segment.effects)
     if (!repeat(effect, built)) return Outcome::kRaised;
@@ -220,7 +219,7 @@ Director::Go Session::at_boundary(Activation& activation) {
     return Go::kHandOver;
   }
   if (root->cache->marks.count(activation.next())) return step_over(*root);
-  FrameCache::Entry& entry = root->cache->entries[activation.next()];
+  FrameCache::Entry& entry = root->cache->entry(activation.next());
   if (entry.given_up) return Go::kHandOver;
 
   if (first_segment_) {
@@ -361,7 +360,7 @@ void Session::save(Root& root, std::unique_ptr<Segment> segment) {
     note.guards = segment->guards.describe();
     segment->graph_number = base::process_report().add(std::move(note));
   }
-  FrameCache::Entry& entry = root.cache->entries[root.recorded_at];
+  FrameCache::Entry& entry = root.cache->entry(root.recorded_at);
   entry.segments.insert(entry.segments.begin(), std::shared_ptr<Segment>(std::move(segment)));
 }
 
@@ -378,7 +377,7 @@ void Session::end_recording(Root& root) {
 }
 
 void Session::mark_trouble(Root& root, const Recorder::Trouble& trouble) {
-  FrameCache::Entry& entry = root.cache->entries[root.recorded_at];
+  FrameCache::Entry& entry = root.cache->entry(root.recorded_at);
   ++entry.discarded;
   if (trouble.made_at >= 0) {
     root.cache->marks[trouble.made_at] = {trouble.stop, trouble.detail};

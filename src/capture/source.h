@@ -2,6 +2,7 @@
 // identity (function, globals, self): then its address is known and nothing has to be walked at a call. It is floating
 // when it is reached from an argument or a frame slot: then the guard program walks the path at every call.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct Source {
   SourceId parent;
   Ref key;
   Py_ssize_t index = -1;
+  uint32_t slot = 0;  ///< floating: its number among the floating ones
 };
 
 class Sources {
@@ -47,6 +49,7 @@ class Sources {
   const Source& operator[](SourceId id) const { return table_[id.index()]; }
   bool floating(SourceId id) const { return id.valid() && table_[id.index()].floating; }
   size_t size() const { return table_.size(); }
+  size_t floating_count() const { return floating_; }
 
   /// The path as a user would write it: self.layers[2].weight
   std::string describe(SourceId id) const;
@@ -55,10 +58,12 @@ class Sources {
 
  private:
   SourceId add(Source source) {
+    if (source.floating) source.slot = floating_++;
     table_.push_back(std::move(source));
     return SourceId(table_.size() - 1);
   }
   std::vector<Source> table_;
+  uint32_t floating_ = 0;
 };
 
 }  // namespace magneto::capture

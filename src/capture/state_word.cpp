@@ -39,16 +39,12 @@ StateWord StateWord::now() {
   bit(15, context.benchmarkCuDNN());
   bit(16, at::impl::PythonTorchFunctionTLS::stack_len() > 0);
   bit(17, at::impl::PythonTorchFunctionTLS::get_disabled_state() != at::impl::TorchFunctionDisabledState::ENABLED);
-  int position = 0;
-  for (auto device : {at::kCPU, at::kCUDA}) {
-    if (!at::autocast::is_autocast_enabled(device)) {
-      position += 8;
-      continue;
-    }
-    word.autocast |= (uint64_t{0x80} | static_cast<uint8_t>(at::autocast::get_autocast_dtype(device))) << position;
-    position += 8;
-  }
-  auto keys = c10::impl::tls_local_dispatch_key_set();
+  // Autocast of a device is on when its key is not excluded; which keys are, is part of the word anyway.
+  const auto keys = c10::impl::tls_local_dispatch_key_set();
+  if (!keys.excluded_.has(c10::DispatchKey::AutocastCPU))
+    word.autocast |= uint64_t{0x80} | static_cast<uint8_t>(at::autocast::get_autocast_dtype(at::kCPU));
+  if (!keys.excluded_.has(c10::DispatchKey::AutocastCUDA))
+    word.autocast |= (uint64_t{0x80} | static_cast<uint8_t>(at::autocast::get_autocast_dtype(at::kCUDA))) << 8;
   word.included = keys.included_.raw_repr();
   word.excluded = keys.excluded_.raw_repr();
   word.threads = at::get_num_threads();

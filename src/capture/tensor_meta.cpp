@@ -31,6 +31,24 @@ const TensorTypes& types() {
   return table;
 }
 
+struct GradState {
+  bool requires_grad, is_leaf;
+  friend bool operator==(const GradState&, const GradState&) = default;
+};
+
+// What Tensor::requires_grad and is_leaf answer, without their virtual calls: this is asked for each parameter at each
+// call. A view may have to make its grad_fn anew before it can answer.
+GradState grad_state(const c10::TensorImpl* impl) {
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
+  if (!meta) return {false, true};
+  if (meta->is_view_) {
+    const at::Tensor tensor(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(const_cast<c10::TensorImpl*>(impl)));
+    return {tensor.requires_grad(), tensor.is_leaf()};
+  }
+  const bool made = meta->grad_fn_ != nullptr;
+  return {meta->requires_grad_ || made, !made};
+}
+
 }  // namespace
 
 PyTypeObject* tensor_base() { return types().base; }
@@ -70,11 +88,12 @@ TensorMeta TensorMeta::of(PyObject* object) {
 }
 
 bool TensorMeta::matches(PyObject* object) const {
-  if (Py_TYPE(object) != type) return false;
-  const at::Tensor& tensor = tensor_of(object);
-  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return Py_TYPE(object) == type && matches(tensor_of(object).unsafeGetTensorImpl());
+}
+
+bool TensorMeta::matches(const c10::TensorImpl* impl) const {
   if (impl->key_set() != keys || impl->dtype() != dtype || impl->device().index() != device_index) return false;
-  if (tensor.requires_grad() != requires_grad || tensor.is_leaf() != is_leaf) return false;
+  if (grad_state(impl) != GradState{requires_grad, is_leaf}) return false;
   if (impl->layout() != c10::kStrided) return sizes_strides.empty();
   size_t dims = sizes_strides.size() / 2;
   auto sizes = impl->sizes(), strides = impl->strides();

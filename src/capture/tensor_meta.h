@@ -2,9 +2,9 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <Python.h>
+#include <c10/util/SmallVector.h>
 
 #include <string>
-#include <vector>
 
 namespace magneto::capture {
 
@@ -23,10 +23,11 @@ struct TensorMeta {
   bool is_leaf = false;
   int64_t offset = 0;
   int8_t device_index = -1;
-  std::vector<int64_t> sizes_strides;  ///< sizes, then strides
+  c10::SmallVector<int64_t, 8> sizes_strides;  ///< sizes, then strides
 
   static TensorMeta of(PyObject* tensor);
   bool matches(PyObject* object) const;
+  bool matches(const c10::TensorImpl* impl) const;  ///< all but the Python type
   /// What differs, in words: "size of dimension 0 was 2, is 3".
   std::string difference(PyObject* object) const;
 };

@@ -271,7 +271,7 @@ Expr extreme(const Expr& a, const Expr& b) {
   return atom(kind, 0, std::move(operands));
 }
 
-int64_t evaluate_atom(const Atom& a, const std::vector<int64_t>& symbols) {
+int64_t evaluate_atom(const Atom& a, std::span<const int64_t> symbols) {
   if (a.kind == Atom::Kind::kSymbol) {
     base::check(a.symbol < symbols.size(), "evaluate: s", a.symbol, " has no value; ", symbols.size(), " are given");
     return symbols[a.symbol];
@@ -392,7 +392,7 @@ Expr Expr::max(const Expr& a, const Expr& b) {
 }
 Expr Expr::ceil_div(const Expr& a, const Expr& b) { return -floor_div(-a, b); }
 
-int64_t Expr::evaluate(const std::vector<int64_t>& symbols) const {
+int64_t Expr::evaluate(std::span<const int64_t> symbols) const {
   if (is_constant()) return value_;
   int64_t sum = node_->constant;
   for (const Term& term : node_->terms) {
@@ -415,7 +415,7 @@ void Expr::collect_symbols(std::vector<uint32_t>& into) const {
 
 size_t Expr::hash() const { return is_constant() ? mix(0x2545f491, static_cast<size_t>(value_)) : node_->hash; }
 
-bool Condition::holds(const std::vector<int64_t>& symbols) const {
+bool Condition::holds(std::span<const int64_t> symbols) const {
   const int64_t a = left.evaluate(symbols), b = right.evaluate(symbols);
   switch (relation) {
     case Relation::kEq:

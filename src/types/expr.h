@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,7 +37,7 @@ class Expr {
   static Expr ceil_div(const Expr& a, const Expr& b);
 
   /// The number that this is when symbol i has the value symbols[i]. Throws base::Fault on a division by zero.
-  int64_t evaluate(const std::vector<int64_t>& symbols) const;
+  int64_t evaluate(std::span<const int64_t> symbols) const;
   void collect_symbols(std::vector<uint32_t>& into) const;
   /// A number that this is never below, when one is known: symbols are never negative, and symbol i is at least
   /// least[i] where that is given.
@@ -63,7 +64,7 @@ struct Condition {
   Expr left;
   Relation relation = Relation::kEq;
   Expr right;
-  bool holds(const std::vector<int64_t>& symbols) const;
+  bool holds(std::span<const int64_t> symbols) const;
   friend bool operator==(const Condition&, const Condition&) = default;
 };
 std::string to_string(const Condition& condition);

@@ -67,10 +67,10 @@ TEST(Expr, RefusesWhatIsNoExpression) {
 
 TEST(Expr, DivisionByZeroIsAFaultOnlyWhenEvaluated) {
   const Expr e = Expr::floor_div(s0, s1);
-  EXPECT_EQ(e.evaluate({7, 2}), 3);
-  EXPECT_THROW(e.evaluate({7, 0}), base::Fault);
-  EXPECT_THROW(Expr::mod(s0, 0).evaluate({1}), base::Fault);
-  EXPECT_THROW(s2.evaluate({1}), base::Fault);
+  EXPECT_EQ(e.evaluate(std::vector<int64_t>{7, 2}), 3);
+  EXPECT_THROW(e.evaluate(std::vector<int64_t>{7, 0}), base::Fault);
+  EXPECT_THROW(Expr::mod(s0, 0).evaluate(std::vector<int64_t>{1}), base::Fault);
+  EXPECT_THROW(s2.evaluate(std::vector<int64_t>{1}), base::Fault);
 }
 
 // A random expression, and beside it the number that plain arithmetic gives for it.

@@ -16,7 +16,9 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="magneto", mod
     """Compiles a function, method or module; also a decorator, with or without arguments.
 
     The signature is torch.compile's. ``fullgraph=True`` raises an error that lists every break instead of running the
-    parts between them. ``backend``: "magneto" (also "inductor") or "eager", the operator-by-operator executor.
+    parts between them. ``dynamic=None``: sizes are fixed until one of them changes, then that one is a symbol;
+    ``True``: all of them are symbols from the first call on; ``False``: never. ``backend``: "magneto" (also "inductor")
+    or "eager", the operator-by-operator executor.
     """
     _check(mode, backend, options, dynamic)
     if model is None:
@@ -29,11 +31,11 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="magneto", mod
     if isinstance(model, torch.nn.Module):
         from ._module import compiled_module
 
-        return compiled_module(model, lambda function, self: _C.compile_function(function, self, fullgraph, limit))
+        return compiled_module(model, lambda function, self: _C.compile_function(function, self, fullgraph, limit, dynamic))
     function, self = _function_of(model)
     if function is None:  # written in C: there is no Python to capture
         return model
-    compiled = _C.compile_function(function, self, fullgraph, limit)
+    compiled = _C.compile_function(function, self, fullgraph, limit, dynamic)
     return functools.update_wrapper(compiled, model)
 
 
@@ -73,13 +75,22 @@ def explain(model):
     function, self = _function_of(model)
     if function is None:
         raise TypeError(f"magneto.explain needs a Python function, method or nn.Module, not {type(model).__name__}")
-    compiled = _C.compile_function(function, self, False, 8)
+    compiled = _C.compile_function(function, self, False, 8, None)
 
     def run(*args, **kwargs):
         compiled(*args, **kwargs)
         return _C.report_of(compiled)
 
     return run
+
+
+def mark_dynamic(tensor, *dimensions):
+    """Sizes of these dimensions change from call to call: they are symbols from the first call on.
+
+    ``torch._dynamo.mark_dynamic`` has the same effect.
+    """
+    for dimension in dimensions:
+        torch._dynamo.mark_dynamic(tensor, dimension)
 
 
 def report():

@@ -5,10 +5,12 @@
 #include <ATen/core/List.h>
 #include <ATen/core/jit_type.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "aten/storage_flags_internal.h"
+#include "aten/symbols.h"
 #include "base/check.h"
 
 namespace magneto::aten {
@@ -44,8 +46,23 @@ constexpr std::array<std::pair<ScalarType, Dtype>, 21> kDtypes{{
 
 types::Sizes sizes_of(c10::IntArrayRef numbers) { return types::Sizes(numbers.begin(), numbers.end()); }
 
+std::optional<types::Sizes> sizes_of(c10::SymIntArrayRef numbers) {
+  types::Sizes sizes;
+  for (const c10::SymInt& number : numbers) {
+    auto expr = Symbols::from_torch(number);
+    if (!expr) return std::nullopt;
+    sizes.push_back(std::move(*expr));
+  }
+  return sizes;
+}
+
+bool is_constant(const types::TensorType& type) {
+  const auto constant = [](const types::Expr& expr) { return expr.is_constant(); };
+  return std::all_of(type.sizes.begin(), type.sizes.end(), constant) &&
+         std::all_of(type.strides.begin(), type.strides.end(), constant) && constant(type.offset);
+}
+
 int64_t constant(const types::Expr& expr) {
-  // When sizes become symbols, they are evaluated here.
   base::check(expr.is_constant(), "convert: a symbolic size where a number is needed");
   return expr.value_or(0);
 }
@@ -67,6 +84,10 @@ c10::Scalar scalar_of(const graph::Arg& number) {
 
 std::optional<graph::Arg> number_arg(const c10::IValue& value) {
   if (value.isInt()) return types::Expr(value.toInt());
+  if (value.isSymInt()) {
+    auto expr = Symbols::from_torch(value.toSymInt());
+    return expr ? std::optional<graph::Arg>(std::move(*expr)) : std::nullopt;
+  }
   if (value.isDouble()) return value.toDouble();
   if (value.isBool()) return value.toBool();
   if (value.isComplexDouble()) {
@@ -118,6 +139,12 @@ c10::Device to_torch(types::Device device) {
 }
 
 types::TensorType type_of(const c10::TensorImpl& impl) {
+  if (impl.has_symbolic_sizes_strides())
+    return {.dtype = *to_dtype(c10::typeMetaToScalarType(impl.dtype())),
+            .device = *to_device(impl.device()),
+            .sizes = sizes_of(impl.sym_sizes()).value(),
+            .strides = sizes_of(impl.sym_strides()).value(),
+            .offset = Symbols::from_torch(impl.sym_storage_offset()).value()};
   return {.dtype = *to_dtype(c10::typeMetaToScalarType(impl.dtype())),
           .device = *to_device(impl.device()),
           .sizes = sizes_of(impl.sizes()),
@@ -128,6 +155,7 @@ types::TensorType type_of(const c10::TensorImpl& impl) {
 bool has_type(const c10::TensorImpl& impl, const types::TensorType& type) {
   if (to_dtype(c10::typeMetaToScalarType(impl.dtype())) != type.dtype || to_device(impl.device()) != type.device)
     return false;
+  if (impl.has_symbolic_sizes_strides() || !is_constant(type)) return type_of(impl) == type;
   const c10::IntArrayRef sizes = impl.sizes(), strides = impl.strides();
   if (sizes.size() != type.sizes.size() || impl.storage_offset() != constant(type.offset)) return false;
   for (size_t d = 0; d < sizes.size(); ++d)
@@ -135,7 +163,13 @@ bool has_type(const c10::TensorImpl& impl, const types::TensorType& type) {
   return true;
 }
 
-void set_layout(c10::TensorImpl& impl, const types::TensorType& type) {
+void set_layout(c10::TensorImpl& impl, const types::TensorType& type, Symbols* symbols) {
+  if (symbols && !is_constant(type)) {
+    std::vector<c10::SymInt> sizes, strides;
+    for (const types::Expr& size : type.sizes) sizes.push_back(symbols->to_torch(size));
+    for (const types::Expr& stride : type.strides) strides.push_back(symbols->to_torch(stride));
+    return impl.set_sizes_and_strides(sizes, strides, symbols->to_torch(type.offset));
+  }
   impl.set_sizes_and_strides(constants(type.sizes), constants(type.strides), constant(type.offset));
 }
 
@@ -225,8 +259,10 @@ std::optional<graph::Arg> to_arg(const c10::IValue& value, ArgKind kind) {
       if (value.isString()) return value.toStringRef();
       return std::nullopt;
     case ArgKind::kInts:
-      if (!value.isIntList()) return std::nullopt;
-      return sizes_of(value.toDimVector());
+      if (value.isIntList()) return sizes_of(value.toDimVector());
+      if (!value.isSymIntList()) return std::nullopt;
+      if (auto sizes = sizes_of(c10::SymIntArrayRef(value.toSymIntVector()))) return std::move(*sizes);
+      return std::nullopt;
     case ArgKind::kFloats:
       if (!value.isDoubleList()) return std::nullopt;
       return value.toDoubleVector();

@@ -11,6 +11,8 @@
 
 namespace magneto::aten {
 
+class Symbols;
+
 std::optional<types::Dtype> to_dtype(c10::ScalarType type);  ///< nothing: quantised, bits, ...
 c10::ScalarType to_scalar_type(types::Dtype dtype);
 std::optional<types::Device> to_device(c10::Device device);  ///< nothing: neither CPU, CUDA nor meta
@@ -20,8 +22,8 @@ c10::Device to_torch(types::Device device);
 types::TensorType type_of(const c10::TensorImpl& impl);
 /// Whether sizes, strides, offset, dtype and device agree.
 bool has_type(const c10::TensorImpl& impl, const types::TensorType& type);
-/// Gives a tensor the sizes, strides and offset of a type.
-void set_layout(c10::TensorImpl& impl, const types::TensorType& type);
+/// Gives a tensor the sizes, strides and offset of a type. Only where `symbols` are given may they be symbolic.
+void set_layout(c10::TensorImpl& impl, const types::TensorType& type, Symbols* symbols = nullptr);
 
 /// What a place in a schema takes. Optional places take the same, or none.
 enum class ArgKind : uint8_t {

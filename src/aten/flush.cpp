@@ -33,7 +33,12 @@ Lies& lies() {
   return *counter;
 }
 
+void Trace::State::must_compute(const std::string& what) const {
+  if (symbols) throw std::runtime_error("a sketch has no data: " + what);
+}
+
 void Trace::State::note_data_read(std::string what) {
+  must_compute(what);
   ++data_reads;
   last_data_read = std::move(what);
 }

@@ -94,6 +94,29 @@ void PendingImpl::shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& impl) 
   link_locked(*other->state_);
 }
 
+static c10::IntArrayRef fix(c10::SymIntArrayRef numbers, std::vector<int64_t>& into) {
+  if (into.empty())
+    for (const c10::SymInt& number : numbers) into.push_back(number.guard_int(__FILE__, __LINE__));
+  return into;
+}
+
+c10::IntArrayRef PendingImpl::sizes_custom() const {
+  return has_symbolic_sizes_strides() ? fix(sym_sizes_default(), fixed_sizes_) : TensorImpl::sizes_custom();
+}
+
+c10::IntArrayRef PendingImpl::strides_custom() const {
+  return has_symbolic_sizes_strides() ? fix(sym_strides_default(), fixed_strides_) : TensorImpl::strides_custom();
+}
+
+int64_t PendingImpl::numel_custom() const {
+  return has_symbolic_sizes_strides() ? sym_numel_default().guard_int(__FILE__, __LINE__) : TensorImpl::numel_custom();
+}
+
+int64_t PendingImpl::storage_offset_custom() const {
+  return has_symbolic_sizes_strides() ? sym_storage_offset_default().guard_int(__FILE__, __LINE__)
+                                      : TensorImpl::storage_offset_custom();
+}
+
 void PendingImpl::link() {
   ++living;
   std::lock_guard<std::mutex> lock(links_mutex());

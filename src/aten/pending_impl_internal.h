@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "aten/trace.h"
 
@@ -53,6 +54,12 @@ class PendingImpl final : public c10::TensorImpl {
                                                          bool allow_change) const override;
   void shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& impl) override;  ///< x.data = y
 
+  // Of a sketch whose sizes are symbols: who wants numbers gets them, and they are fixed from then on.
+  c10::IntArrayRef sizes_custom() const override;
+  c10::IntArrayRef strides_custom() const override;
+  int64_t numel_custom() const override;
+  int64_t storage_offset_custom() const override;
+
   std::shared_ptr<Trace::State> owner() const;  ///< the trace that can fill it; nullptr once that is gone
   bool made_by(uint64_t trace) const { return trace_ == trace; }
   graph::ValueId value() const { return value_; }
@@ -83,6 +90,7 @@ class PendingImpl final : public c10::TensorImpl {
   bool is_copy_ = false;
   bool young_ = true;  ///< made since the last flush
   PendingImpl *next_ = nullptr, *previous_ = nullptr;
+  mutable std::vector<int64_t> fixed_sizes_, fixed_strides_;
 
   friend struct Links;
 };

@@ -5,6 +5,8 @@
 #include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
+
 #include "aten/operators_internal.h"
 #include "base/check.h"
 
@@ -16,8 +18,10 @@ namespace {
 
 // One argument of a step: a value that never changes, or tensors that the steps before made.
 struct Slot {
-  enum class From : uint8_t { kTemplate, kValue, kList, kOptionalList };
+  enum class From : uint8_t { kTemplate, kValue, kList, kOptionalList, kSymbolic };
   From from = From::kTemplate;
+  ArgKind kind = ArgKind::kOther;
+  graph::Arg symbolic;  ///< sizes that are known when it runs
   c10::IValue constant;
   std::vector<ValueId> values;
   std::vector<bool> last;  ///< for each value: nobody reads it later, so it is moved
@@ -38,6 +42,12 @@ const Operator& look_up(const std::string& name) {
   const auto handle = c10::Dispatcher::singleton().findSchema(key);
   base::check(handle.has_value(), "program: torch has no operator ", name);
   return operator_of(*handle);
+}
+
+bool is_symbolic(const graph::Arg& arg) {
+  if (const auto* one = std::get_if<types::Expr>(&arg)) return !one->is_constant();
+  const auto* list = std::get_if<std::vector<types::Expr>>(&arg);
+  return list && std::any_of(list->begin(), list->end(), [](const types::Expr& expr) { return !expr.is_constant(); });
 }
 
 // Grad mode of the steps; the caller's comes back at the end, also when a step throws.
@@ -86,8 +96,11 @@ struct Program::Body {
     } else if (const auto* list = std::get_if<std::vector<ValueId>>(&arg)) {
       slot.from = kind == ArgKind::kOptionalTensors ? Slot::From::kOptionalList : Slot::From::kList;
       slot.values = *list;
+    } else if (is_symbolic(arg)) {
+      slot.from = Slot::From::kSymbolic;
+      slot.kind = kind;
+      slot.symbolic = arg;
     } else {
-      // Symbolic sizes will leave a slot of their own here, to be evaluated in each run.
       slot.constant = to_ivalue(arg, kind);
     }
     slot.last.assign(slot.values.size(), false);
@@ -164,8 +177,20 @@ at::Tensor take(std::vector<at::Tensor>& values, ValueId id, bool last) {
   return last ? std::move(values[id.index()]) : values[id.index()];
 }
 
-void push(const Slot& slot, std::vector<at::Tensor>& values, torch::jit::Stack& stack) {
+// The argument with numbers in place of its expressions.
+graph::Arg evaluate(const graph::Arg& arg, std::span<const int64_t> symbols) {
+  if (const auto* one = std::get_if<types::Expr>(&arg)) return types::Expr(one->evaluate(symbols));
+  types::Sizes numbers;
+  for (const types::Expr& expr : std::get<std::vector<types::Expr>>(arg)) numbers.emplace_back(expr.evaluate(symbols));
+  return numbers;
+}
+
+void push(const Slot& slot, std::vector<at::Tensor>& values, std::span<const int64_t> symbols,
+          torch::jit::Stack& stack) {
   switch (slot.from) {
+    case Slot::From::kSymbolic:
+      stack.push_back(to_ivalue(evaluate(slot.symbolic, symbols), slot.kind));
+      break;
     case Slot::From::kTemplate:
       stack.push_back(slot.constant);
       break;
@@ -249,7 +274,7 @@ void Program::Run::set_input(size_t index, const at::Tensor& tensor) {
 
 std::vector<at::Tensor>& Program::Run::outputs() { return scratch_->outputs; }
 
-Program::Failure Program::Run::run() {
+Program::Failure Program::Run::run(std::span<const int64_t> symbols) {
   const Body& body = *program_.body_;
   std::vector<at::Tensor>& values = scratch_->values;
   for (size_t c = 0; c < body.constants.size(); ++c) values[body.graph.constants()[c].index()] = body.constants[c];
@@ -263,7 +288,7 @@ Program::Failure Program::Run::run() {
     stack.clear();
     grad_mode.set(step.grad);
     try {
-      for (const Slot& slot : step.slots) push(slot, values, stack);
+      for (const Slot& slot : step.slots) push(slot, values, symbols, stack);
       call(*step.op, stack);
       store(step, stack, values);
       for (ValueId dropped : step.drops) values[dropped.index()] = at::Tensor();

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <exception>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,8 @@ class Program {
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
     void set_input(size_t index, const at::Tensor& tensor);
-    /// Runs the graph on all inputs. Intermediates die after their last reader.
-    Failure run();
+    /// Runs the graph on all inputs. Intermediates die after their last reader. symbols[i] is the value of symbol i.
+    Failure run(std::span<const int64_t> symbols = {});
     /// In the order of graph.outputs; undefined where the graph has none. Ready after a run without failure.
     std::vector<at::Tensor>& outputs();
 

@@ -12,6 +12,7 @@
 #include "aten/shapes_internal.h"
 #include "aten/state_internal.h"
 #include "aten/storage_flags_internal.h"
+#include "aten/symbols.h"
 #include "aten/watch_internal.h"
 #include "base/check.h"
 
@@ -61,7 +62,7 @@ class Recording {
         break;
     }
     if (!convert()) return refuse("an argument that a graph cannot hold");
-    if (op_.way == Way::kAtOnce || must_run_at_once()) return run_at_once();
+    if (!state_.symbols && (op_.way == Way::kAtOnce || must_run_at_once())) return run_at_once();
     Results results = types_of_results();
     if (!results) return run_at_once();
     commit(*results);
@@ -180,7 +181,11 @@ class Recording {
 
   graph::Arg tensor_arg(const at::Tensor& tensor, int argument) {
     if (!tensor.defined()) return ValueId();
-    if (is_wrapped_number(tensor)) return number_of(tensor);
+    if (is_wrapped_number(tensor)) {
+      if (state_.symbols)
+        if (auto number = state_.symbols->wrapped(tensor)) return *number;
+      return number_of(tensor);
+    }
     return use(tensor, argument, -1);
   }
 
@@ -218,11 +223,60 @@ class Recording {
       ops::Call call{.args = args_,
                      .graph = &state_.graph,
                      .default_dtype = to_dtype(c10::get_default_dtype_as_scalartype()).value_or(types::Dtype::kF32)};
+      if (Symbols* symbols = state_.symbols.get()) {
+        call.decide = [symbols](const types::Condition& question) { return symbols->decide(question); };
+        call.fix = [symbols](const types::Expr& expr) { return symbols->fix(expr); };
+      }
       if (auto results = op_.declared->type(call)) return results;
     }
+    if (state_.symbols) fix_arguments();
     Internal ours(state_);
-    if (op_.way == Way::kView || op_.way == Way::kRestride) return results_by_view(op_, arguments());
-    return results_by_kernel(op_, arguments());
+    Results results = op_.way == Way::kView || op_.way == Way::kRestride ? results_by_view(op_, arguments())
+                                                                         : results_by_kernel(op_, arguments());
+    return results || !state_.symbols ? std::move(results) : results_of_live();
+  }
+
+  // Sketch: the operator was run in the live trace, as the same node. Its results are new tensors of these types for
+  // the sizes of now. Nothing: it is another node there, or its results are views.
+  Results results_of_live() {
+    const Trace::State& live = *state_.live;
+    const size_t index = state_.graph.nodes().size();
+    if (index >= live.graph.nodes().size()) return std::nullopt;
+    const graph::Node& node = live.graph.nodes()[index];
+    if (node.op != op_.name || op_.writes_anything) return std::nullopt;
+    bool shares = false;
+    const auto storage = [&](ValueId value) { return live.values[value.index()].storage; };
+    std::vector<ops::Result> results;
+    for (ValueId output : node.outputs) {
+      ops::Result result{.kind = output.valid() ? Kind::kFresh : Kind::kUndefined, .type = {}};
+      if (output.valid()) {
+        result.type = live.graph.value(output).type;
+        shares = shares || result.type.offset != types::Expr(0);
+        graph::for_each_read(node, [&](ValueId read) { shares = shares || storage(read) == storage(output); });
+      }
+      results.push_back(std::move(result));
+    }
+    if (shares) return std::nullopt;
+    for (const TensorPlace& place : tensors_) {
+      const types::TensorType& type = state_.graph.value(value_at(place.argument, place.item)).type;
+      for (const types::Expr& size : type.sizes) state_.symbols->fix(size);
+      for (const types::Expr& stride : type.strides) state_.symbols->fix(stride);
+      state_.symbols->fix(type.offset);
+    }
+    return results;
+  }
+
+  // torch's kernels take numbers: what they look at is no symbol any more. The tensors see to themselves.
+  void fix_arguments() {
+    for (size_t a = 0; a < op_.arguments.size(); ++a) {
+      c10::IValue& argument = stack_[begin_ + a];
+      if (argument.isSymInt()) argument = argument.toSymInt().guard_int(__FILE__, __LINE__);
+      if (op_.arguments[a] != ArgKind::kInts || !argument.isSymIntList() || argument.isIntList()) continue;
+      c10::List<int64_t> numbers;
+      for (const c10::SymInt& number : argument.toSymIntVector())
+        numbers.push_back(number.guard_int(__FILE__, __LINE__));
+      argument = std::move(numbers);
+    }
   }
 
   void commit(std::vector<ops::Result>& results) {
@@ -261,7 +315,10 @@ class Recording {
   ValueId same_value(const at::Tensor& tensor, ValueId value, const types::TensorType& type) {
     if (state_.graph.value(value).type == type) return value;
     c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-    if (!has_type(impl, type)) set_layout(impl, type);
+    if (!has_type(impl, type)) {
+      if (impl.has_symbolic_sizes_strides()) state_.must_compute(op_.name);  // torch keeps such sizes as they are
+      set_layout(impl, type, state_.symbols.get());
+    }
     const ValueId changed = state_.add_value(type, state_.values[value.index()].storage);
     state_.rename(tensor, changed);
     return changed;
@@ -297,6 +354,7 @@ class Recording {
   }
 
   bool run_at_once() {
+    state_.must_compute(op_.name);
     state_.run_recorded();
     run_below(op_.handle, &stack_);
     count_versions();

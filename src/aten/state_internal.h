@@ -74,6 +74,7 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   std::shared_ptr<State> foreign_owner(const at::Tensor& tensor);
   at::Tensor make_fresh(types::TensorType type, graph::ValueId* value);
   at::Tensor make_view(const at::Tensor& of, types::TensorType type, graph::ValueId* value);
+  at::Tensor make_stand_in(const at::Tensor& tensor, types::TensorType type, std::string name);
   at::Tensor make_ready(const at::Tensor& result, graph::ValueId* value);  ///< a kernel's own result
   graph::ValueId add_constant(const at::Tensor& tensor);
 
@@ -87,6 +88,9 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   void run_recorded();
   void note_data_read(std::string what);
   void read_data(const c10::StorageImpl* storage, const std::string& what);  ///< takes the lock itself
+
+  /// Throws where a sketch would have to compute something.
+  void must_compute(const std::string& what) const;
 
   Trace* const handle;
   const uint64_t id;
@@ -110,6 +114,10 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
 
   uint64_t data_reads = 0;
   std::string last_data_read;
+
+  std::shared_ptr<Symbols> symbols;                                   ///< of a sketch
+  std::shared_ptr<State> live;                                        ///< of a sketch: the trace that runs beside it
+  std::unordered_map<const c10::StorageImpl*, at::Tensor> stand_ins;  ///< sketch: the first over each storage
 
  private:
   graph::ValueId add_outsider(const at::Tensor& tensor, graph::ValueId value);

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 
+#include "aten/convert_internal.h"
+#include "aten/matmul_internal.h"
 #include "aten/program.h"
 #include "aten/state_internal.h"
+#include "aten/symbols.h"
 #include "base/check.h"
 
 namespace magneto::aten {
@@ -51,6 +54,7 @@ void set_entered(Trace::State& state, bool entered) {
   this_threads_state = entered ? &state : nullptr;
   state.entered = entered;
   c10::impl::tls_set_dispatch_key_included(kTraceKey, entered);
+  if (state.symbols) c10::impl::tls_set_dispatch_key_included(kSketchKey, entered);
   std::lock_guard<std::mutex> lock(links_mutex());
   if (entered)
     entered_states().push_back(&state);
@@ -63,6 +67,11 @@ Trace::State::State(Trace& handle) : handle(&handle), id(next_id()) {}
 Trace::State::~State() = default;
 
 Trace::Trace() : state_(std::make_shared<State>(*this)) {}
+
+Trace::Trace(std::shared_ptr<Symbols> symbols, const Trace& live) : Trace() {
+  state_->symbols = std::move(symbols);
+  state_->live = live.state_;
+}
 
 Trace::~Trace() {
   if (state_->entered) leave();
@@ -111,6 +120,15 @@ ValueId Trace::add_input(const at::Tensor& tensor, std::string name) {
   return value;
 }
 
+at::Tensor Trace::stand_in(const at::Tensor& tensor, types::Sizes sizes, types::Sizes strides, std::string name) {
+  Lock lock(*state_);
+  types::TensorType type = type_of(*tensor.unsafeGetTensorImpl());
+  type.sizes = std::move(sizes);
+  type.strides = std::move(strides);
+  base::check(state_->symbols != nullptr, "trace: a stand-in outside a sketch");
+  return state_->make_stand_in(tensor, std::move(type), std::move(name));
+}
+
 const at::Tensor& Trace::input_tensor(ValueId id) const {
   Lock lock(*state_);
   base::check(id.valid() && id.index() < state_->values.size(), "trace: no such value");
@@ -144,6 +162,7 @@ std::shared_ptr<Program> Trace::finish(const std::vector<ValueId>& outputs, std:
   base::check(state_->calls.empty(), "trace: finish with ", state_->calls.size(), " calls that were not run");
   graph::Graph whole = state_->graph;
   whole.outputs = outputs;
+  if (state_->symbols) whole.conditions = state_->symbols->conditions();
 
   std::vector<bool> read(whole.values().size());
   for (ValueId output : outputs) read[output.index()] = true;

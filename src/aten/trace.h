@@ -22,10 +22,15 @@
 namespace magneto::aten {
 
 class Program;
+class Symbols;
 
 class Trace {
  public:
   Trace();
+  /// A sketch: sizes may be symbols, no tensor of it ever has data, and nothing is run. An operator that would have to
+  /// be run to know what comes out throws.
+  /// `live` records the same program with data: where only a kernel knows what comes out, it has been run there.
+  Trace(std::shared_ptr<Symbols> symbols, const Trace& live);
   ~Trace();  ///< flushes; never throws (what a flush raises here was raised before)
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
@@ -43,6 +48,8 @@ class Trace {
   bool made_here(const at::Tensor& tensor) const;
   /// Registers a tensor from outside as an input (once; the same id ever after). `name` is for readers.
   graph::ValueId add_input(const at::Tensor& tensor, std::string name);
+  /// Sketch: a new input that stands for `tensor`, with the same aliasing among them as among the tensors.
+  at::Tensor stand_in(const at::Tensor& tensor, types::Sizes sizes, types::Sizes strides, std::string name);
   /// The tensor behind an input, as long as the trace lives.
   const at::Tensor& input_tensor(graph::ValueId id) const;
   /// Inputs that operators met before anyone registered them, since the last call: tensors that came from nowhere

@@ -48,7 +48,7 @@ const char* not_plain(const c10::TensorImpl& impl) {
     if (impl.key_set().has(c10::DispatchKey::Python)) return "a tensor subclass";
     return "a tensor that is not plain, dense and strided";
   }
-  if (!impl.unsafe_storage() || impl.has_symbolic_sizes_strides())
+  if (!impl.unsafe_storage() || (impl.has_symbolic_sizes_strides() && !as_pending(&impl)))
     return "a tensor without storage or with symbolic sizes";
   if (!impl.device().is_cpu() && !impl.device().is_cuda()) return "a tensor on a device that is neither CPU nor CUDA";
   if (!to_dtype(c10::typeMetaToScalarType(impl.dtype()))) return "a tensor of an unusual dtype";
@@ -208,7 +208,8 @@ at::Tensor Trace::State::make_fresh(types::TensorType type, ValueId* value) {
   storages.push_back(
       {.storage = storage.getWeakStorageImpl(), .maker = *value, .checked_before = checked_before, .outsiders = {}});
   at::Tensor tensor = at::detail::make_tensor<PendingImpl>(*this, *value, storage, backend_keys(device), dtype);
-  set_layout(*tensor.unsafeGetTensorImpl(), type);
+  set_layout(*tensor.unsafeGetTensorImpl(), type, symbols.get());
+  if (symbols) return tensor;  // it will never have data
   const c10::TensorImpl& made = *tensor.unsafeGetTensorImpl();
   storage.unsafeGetStorageImpl()->set_nbytes(
       at::detail::computeStorageNbytes(made.sizes(), made.strides(), dtype.itemsize(), made.storage_offset()));
@@ -220,8 +221,28 @@ at::Tensor Trace::State::make_view(const at::Tensor& of, types::TensorType type,
   const caffe2::TypeMeta dtype = c10::scalarTypeToTypeMeta(to_scalar_type(type.dtype));
   *value = add_value(type, storage_of(base.unsafe_storage()));
   at::Tensor tensor = at::detail::make_tensor<PendingImpl>(*this, *value, base, dtype);
-  set_layout(*tensor.unsafeGetTensorImpl(), type);
+  set_layout(*tensor.unsafeGetTensorImpl(), type, symbols.get());
   return tensor;
+}
+
+at::Tensor Trace::State::make_stand_in(const at::Tensor& tensor, types::TensorType type, std::string name) {
+  const c10::StorageImpl* original = storage_impl(tensor);
+  at::Tensor& first = stand_ins[original];
+  const ValueId input = graph.add_input(type, std::move(name));
+  values.resize(input.index() + 1);
+  at::Tensor made;
+  ValueId value;
+  if (first.defined()) {
+    made = make_view(first, std::move(type), &value);
+  } else {
+    made = make_fresh(std::move(type), &value);
+    first = made;
+  }
+  // Made as any other tensor, but what it is called in the graph is the input.
+  values[input.index()].storage = values[value.index()].storage;
+  values[input.index()].ready = true;
+  as_pending(made.unsafeGetTensorImpl())->set_value(input);
+  return made;
 }
 
 at::Tensor Trace::State::make_ready(const at::Tensor& result, ValueId* value) {
@@ -255,6 +276,7 @@ void Trace::State::add_node(const Operator& op, std::vector<graph::Arg> args, st
 
 void Trace::State::add_call(const Operator& op, std::vector<graph::Arg> args, std::vector<c10::IValue> boxed,
                             c10::ArrayRef<TensorPlace> tensors, std::vector<ValueId> outputs) {
+  if (symbols) return add_node(op, std::move(args), std::move(outputs));
   const size_t number = calls.size() + 1;
   for (const TensorPlace& place : tensors) {
     const graph::Arg& arg = args[place.argument];

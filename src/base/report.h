@@ -24,6 +24,7 @@ struct GraphNote {
   std::string text;  ///< in the graph language
   size_t nodes = 0;
   std::vector<std::string> guards;
+  std::string fixed_sizes;  ///< sizes that change could not be symbols: why
 };
 
 struct BreakNote {

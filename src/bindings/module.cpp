@@ -16,10 +16,12 @@ void add_trace_testing(py::module_& module);
 
 namespace {
 
-py::object compile_function(py::object function, py::object self, bool fullgraph, int limit) {
+py::object compile_function(py::object function, py::object self, bool fullgraph, int limit,
+                            std::optional<bool> dynamic) {
   capture::CompileOptions options;
   options.fullgraph = fullgraph;
   options.limit = limit;
+  options.dynamic = dynamic;
   PyObject* compiled = capture::new_compiled(function.ptr(), self.is_none() ? nullptr : self.ptr(), options);
   if (!compiled) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(compiled);
@@ -38,6 +40,7 @@ void add_report(py::module_& m) {
       .def_readonly("text", &base::GraphNote::text)
       .def_readonly("nodes", &base::GraphNote::nodes)
       .def_readonly("guards", &base::GraphNote::guards)
+      .def_readonly("fixed_sizes", &base::GraphNote::fixed_sizes)
       .def("__str__", [](const base::GraphNote& n) { return n.text; });
   line(py::class_<base::BreakNote>(m, "Break"), &base::BreakNote::where)
       .def_readonly("reason", &base::BreakNote::what)
@@ -89,7 +92,7 @@ PYBIND11_MODULE(_C, m) {
   using namespace magneto;
   capture::prepare();
   m.def("compile_function", &bindings::compile_function, py::arg("function"), py::arg("self"), py::arg("fullgraph"),
-        py::arg("limit"));
+        py::arg("limit"), py::arg("dynamic"));
   m.def("is_compiled", [](py::object object) { return capture::is_compiled(object.ptr()); });
   m.def("target_of", [](py::object compiled) {
     PyObject* self = capture::compiled_self(compiled.ptr());

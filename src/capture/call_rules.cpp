@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "capture/frame_abi.h"
+#include "capture/guards.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
@@ -164,7 +165,7 @@ PyObject* look_up(std::string_view dotted) {
   std::string head(dotted.substr(0, dot)), name(dotted.substr(dot + 1));
   if (auto found = builtin_types.find(head); found != builtin_types.end()) {
     // The entry of the type itself, so that dict.__eq__ is not object.__eq__.
-    PyObject* entry = PyDict_GetItemString(found->second->tp_dict, name.c_str());
+    PyObject* entry = PyDict_GetItemString(type_dict(found->second), name.c_str());
     return Py_XNewRef(entry);
   }
   PyObject* owner = PyImport_ImportModule(head.c_str());
@@ -178,7 +179,7 @@ PyObject* look_up(std::string_view dotted) {
   }
   PyObject* found = nullptr;
   if (owner && PyType_Check(owner))
-    found = Py_XNewRef(PyDict_GetItemString(reinterpret_cast<PyTypeObject*>(owner)->tp_dict, name.c_str()));
+    found = Py_XNewRef(PyDict_GetItemString(type_dict(reinterpret_cast<PyTypeObject*>(owner)), name.c_str()));
   else if (owner)
     found = PyObject_GetAttrString(owner, name.c_str());
   Py_XDECREF(owner);
@@ -203,7 +204,7 @@ void add(Table& table, PyObject* callable, CallClass cls) {
 }
 
 void add_operators(Table& table, PyObject* owner, const char* data, const char* opaque) {
-  PyObject* dict = PyType_Check(owner) ? Py_XNewRef(reinterpret_cast<PyTypeObject*>(owner)->tp_dict)
+  PyObject* dict = PyType_Check(owner) ? Py_XNewRef(type_dict(reinterpret_cast<PyTypeObject*>(owner)))
                                        : PyObject_GetAttrString(owner, "__dict__");
   if (!dict) {
     PyErr_Clear();
@@ -478,7 +479,7 @@ PyObject* unbound(PyObject* callable) {
   auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
   PyObject* mro = Py_TYPE(function->m_self)->tp_mro;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
-    PyObject* dict = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i))->tp_dict;
+    PyObject* dict = type_dict(reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i)));
     PyObject* entry = dict ? PyDict_GetItemString(dict, function->m_ml->ml_name) : nullptr;
     if (entry && Py_TYPE(entry) == &PyMethodDescr_Type &&
         reinterpret_cast<PyMethodDescrObject*>(entry)->d_method == function->m_ml)

@@ -73,20 +73,11 @@ PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject*
   // Generators and coroutines only make an object here. A debugger or profiler wants to see every frame.
   if (g_disabled || code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR) || is_observed(thread, code))
     return plain_call(self, args, nargsf, kwnames);
-  if (reinterpret_cast<PyObject*>(code) != self->state->root.code.get()) {  // f.__code__ = other: all is new
-    uint64_t id = self->state->id;
-    std::string name = self->state->name;
-    int limit = self->state->limit;
-    bool fullgraph = self->state->fullgraph;
-    delete self->state;
-    self->state = new CaptureState(code);
-    self->state->id = id;
-    self->state->name = name;
-    self->state->limit = limit;
-    self->state->fullgraph = fullgraph;
+  if (reinterpret_cast<PyObject*>(code) != self->state->root->code.get()) {  // f.__code__ = other: all is new
+    self->state->forget(code);
   }
   size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
-  FrameCache::Entry& entry = self->state->root.start;
+  FrameCache::Entry& entry = self->state->root->start;
   if (entry.given_up) return plain_call(self, args, nargsf, kwnames);
   if (!entry.segments.empty()) {
     GuardContext context;
@@ -209,6 +200,7 @@ PyObject* new_compiled(PyObject* function, PyObject* self, const CompileOptions&
   object->state->id = g_next_id++;
   object->state->limit = options.limit;
   object->state->fullgraph = options.fullgraph;
+  object->state->dynamic = options.dynamic;
   const char* name = PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(function)->func_qualname);
   object->state->name = name ? name : "?";
   registry().insert(object);
@@ -217,10 +209,11 @@ PyObject* new_compiled(PyObject* function, PyObject* self, const CompileOptions&
 }
 
 void reset_all() {
-  for (Compiled* compiled : registry()) {
-    CaptureState& state = *compiled->state;
-    state.root.clear();
-    state.volatile_ints.clear();
+  std::vector<Ref> all;  // forgetting may end some of them
+  for (Compiled* compiled : registry()) all.push_back(Ref::share(reinterpret_cast<PyObject*>(compiled)));
+  for (const Ref& compiled : all) {
+    CaptureState& state = *cast(compiled.get())->state;
+    state.forget(reinterpret_cast<PyCodeObject*>(state.root->code.get()));
   }
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 #include <Python.h>
 
+#include <optional>
+
 #include <cstdint>
 #include <string>
 
@@ -13,6 +15,7 @@ void prepare();
 struct CompileOptions {
   bool fullgraph = false;
   int limit = 8;
+  std::optional<bool> dynamic;  ///< CaptureState::dynamic
 };
 
 /// A callable for the Python function `function`, with `self` as its first argument at every call (or nullptr). New

@@ -7,6 +7,10 @@
 
 namespace magneto::capture {
 
+std::string size_path(const std::string& tensor, size_t dimension) {
+  return tensor + ".size(" + std::to_string(dimension) + ")";
+}
+
 bool is_value(PyObject* o) {
   PyTypeObject* t = Py_TYPE(o);
   return o == Py_None || t == &PyBool_Type || t == &PyLong_Type || t == &PyUnicode_Type || t == &PyFloat_Type ||
@@ -62,6 +66,16 @@ PyObject* instance_dict(PyObject* object) {
   return slot ? *slot : nullptr;
 }
 
+PyObject* type_dict(PyTypeObject* type) {
+#if PY_VERSION_HEX >= 0x030C0000
+  PyObject* dict = PyType_GetDict(type);  // tp_dict of C types is empty: each interpreter has its own
+  Py_XDECREF(dict);
+  return dict;
+#else
+  return type->tp_dict;
+#endif
+}
+
 unsigned type_version(PyTypeObject* type) {
   if (!(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) {
     static PyObject* name = PyUnicode_InternFromString("__class__");
@@ -106,7 +120,8 @@ static bool take_symbol(GuardContext& context, int32_t symbol, PyObject* value) 
   return true;
 }
 
-bool GuardProgram::check_dict(DictGuard& g, GuardContext& context, std::string* why, std::string* changed_int) {
+bool GuardProgram::check_dict(DictGuard& g, GuardContext& context, std::string* why,
+                              std::vector<std::string>* changed) {
   PyObject* dict = g.dict.get();
   if (g.owner) {
     PyObject** slot = _PyObject_GetDictPtr(g.owner.get());
@@ -123,7 +138,7 @@ bool GuardProgram::check_dict(DictGuard& g, GuardContext& context, std::string* 
     if (why) {
       std::string path = sources.describe_key(g.source, key);
       *why = path + was_is(before, now);
-      if (changed_int && before && now && PyLong_CheckExact(before) && PyLong_CheckExact(now)) *changed_int = path;
+      if (changed && before && now && PyLong_CheckExact(before) && PyLong_CheckExact(now)) changed->push_back(path);
     }
     return false;
   };
@@ -249,13 +264,13 @@ void GuardProgram::take_words() {
   }
 }
 
-bool GuardProgram::check_dicts(GuardContext& context, std::string* why, std::string* changed_int) {
+bool GuardProgram::check_dicts(GuardContext& context, std::string* why, std::vector<std::string>* changed) {
   dict_words_.resize(dicts.size());
   for (size_t i = 0; i < dicts.size(); ++i) {
     DictWord& word = dict_words_[i];
     if (word.version && (!word.slot || *word.slot == word.dict) && dict_version(word.dict) == word.version) continue;
     DictGuard& guard = dicts[i];
-    if (!check_dict(guard, context, why, changed_int)) return false;
+    if (!check_dict(guard, context, why, changed)) return false;
     const bool reads_symbols =
         std::any_of(guard.keys.begin(), guard.keys.end(), [](const KeyCheck& key) { return key.symbol >= 0; });
     word = {guard.owner ? _PyObject_GetDictPtr(guard.owner.get()) : nullptr, guard.dict.get(),
@@ -264,7 +279,7 @@ bool GuardProgram::check_dicts(GuardContext& context, std::string* why, std::str
   return true;
 }
 
-bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::string* changed_int) {
+bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::vector<std::string>* changed) {
   auto miss = [&](auto&& text) {
     if (why) *why = text();
     return false;
@@ -273,7 +288,7 @@ bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::st
     if (!check_structure(why)) return false;
     take_words();
   }
-  if (!check_dicts(context, why, changed_int)) return false;
+  if (!check_dicts(context, why, changed)) return false;
   for (SequenceGuard& g : sets) {
     bool ok = static_cast<size_t>(PySet_GET_SIZE(g.object.get())) == g.items.size();
     for (size_t i = 0; ok && i < g.items.size(); ++i) ok = PySet_Contains(g.object.get(), g.items[i].get()) == 1;
@@ -292,8 +307,8 @@ bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::st
     if (g.symbol >= 0 ? !take_symbol(context, g.symbol, content) : !same_value(content, g.content.get())) {
       if (why) {
         *why = "the closure variable " + sources.describe(g.source) + was_is(g.content.get(), content);
-        if (changed_int && content && g.content && PyLong_CheckExact(content) && PyLong_CheckExact(g.content.get()))
-          *changed_int = sources.describe(g.source);
+        if (changed && content && g.content && PyLong_CheckExact(content) && PyLong_CheckExact(g.content.get()))
+          changed->push_back(sources.describe(g.source));
       }
       return false;
     }
@@ -312,6 +327,11 @@ bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::st
     if (!same)
       return miss([&] { return sources.describe(g.source) + "." + text_of_object(g.name.get()) + " changed"; });
   }
+  return true;
+}
+
+// Last of all, because a call may count itself (functools.lru_cache): it is made only for a record that is used.
+bool GuardProgram::check_states(std::string* why) {
   for (StateGuard& g : states) {
     std::vector<PyObject*> args{nullptr};
     for (Ref& arg : g.args) args.push_back(arg.get());
@@ -323,7 +343,10 @@ bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::st
     if (!value) PyErr_Clear();
     bool same = same_value(value, g.result.get());
     Py_XDECREF(value);
-    if (!same) return miss([&] { return "the answer of " + g.name + " changed"; });
+    if (!same) {
+      if (why) *why = "the answer of " + g.name + " changed";
+      return false;
+    }
   }
   return true;
 }
@@ -379,7 +402,8 @@ PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
   return found;
 }
 
-bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::string* why, std::string* changed_int) {
+bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::string* why,
+                              std::vector<std::string>* changed) {
   using Kind = FloatingStep::Kind;
   auto miss = [&](auto&& text) {
     if (why) *why = text();
@@ -396,8 +420,8 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
     case Kind::kValue: {
       PyObject* value = resolve(step.target, context);
       if (same_value(value, step.object.get())) return true;
-      if (changed_int && value && PyLong_CheckExact(value) && PyLong_CheckExact(step.object.get()))
-        *changed_int = sources.describe(step.target);
+      if (changed && value && PyLong_CheckExact(value) && PyLong_CheckExact(step.object.get()))
+        changed->push_back(sources.describe(step.target));
       return miss([&] { return sources.describe(step.target) + was_is(step.object.get(), value); });
     }
     case Kind::kAbsent:
@@ -407,10 +431,18 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
                return "the type of " + sources.describe(step.target) + " is now " + Py_TYPE(target)->tp_name;
              });
     case Kind::kTensor:
-      return step.meta.matches(target) || miss([&] {
-               return sources.describe(step.target) + ": " +
-                      (is_tensor(target) ? step.meta.difference(target) : std::string("is no tensor any more"));
-             });
+      if (step.meta.matches(target) && (step.meta.symbols.empty() || step.meta.take_symbols(target, context.symbols)))
+        return true;
+      if (changed && is_tensor(target)) {
+        const auto sizes = tensor_of(target).sizes();
+        const size_t dims = step.meta.sizes_strides.size() / 2;
+        for (size_t d = 0; d < dims && sizes.size() == dims; ++d)
+          if (sizes[d] != step.meta.sizes_strides[d]) changed->push_back(size_path(sources.describe(step.target), d));
+      }
+      return miss([&] {
+        return sources.describe(step.target) + ": " +
+               (is_tensor(target) ? step.meta.difference(target) : std::string("is no tensor any more"));
+      });
     case Kind::kLength: {
       Py_ssize_t length = PyObject_Size(target);
       if (length < 0) PyErr_Clear();
@@ -477,7 +509,7 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
   return false;
 }
 
-bool GuardProgram::check(GuardContext& context, std::string* why, std::string* changed_int) {
+bool GuardProgram::check(GuardContext& context, std::string* why, std::vector<std::string>* changed) {
   StateWord now = StateWord::now();
   if (!(now == state)) {
     if (why) *why = StateWord::difference(state, now);
@@ -486,15 +518,20 @@ bool GuardProgram::check(GuardContext& context, std::string* why, std::string* c
   context.sources = &sources;
   context.current.assign(sources.floating_count(), nullptr);
   context.symbols.assign(symbol_count, 0);
-  for (FloatingStep& step : steps)
-    if (!check_step(step, context, why, changed_int)) return false;
-  if (!check_pinned(context, why, changed_int)) return false;
+  bool all = true;
+  for (FloatingStep& step : steps) {
+    if (check_step(step, context, all ? why : nullptr, changed)) continue;
+    all = false;
+    if (!changed) return false;  // else: what else has changed is told, too
+  }
+  if (!all) return false;
+  if (!check_pinned(context, why, changed)) return false;
   for (const types::Condition& condition : conditions)
     if (!condition.holds(context.symbols)) {
       if (why) *why = "a number changed: " + types::to_string(condition) + " does not hold any more";
       return false;
     }
-  return true;
+  return check_states(why);
 }
 
 size_t GuardProgram::size() const {

@@ -21,12 +21,16 @@
 
 namespace magneto::capture {
 
+/// How the size of a dimension is called in `changed` of a check and in messages: x.size(0).
+std::string size_path(const std::string& tensor, size_t dimension);
+
 /// Objects without identity: equal means interchangeable. Floats compare by bits, tuples element by element with types.
 bool is_value(PyObject* object);
 bool same_value(PyObject* a, PyObject* b);
 
 uint64_t dict_version(PyObject* dict);
 PyObject* instance_dict(PyObject* object);   ///< borrowed; nullptr: has none. Materialises it on 3.11.
+PyObject* type_dict(PyTypeObject* type);     ///< borrowed: a type's own namespace
 unsigned type_version(PyTypeObject* type);   ///< 0: none can be had
 bool is_immutable_type(PyTypeObject* type);  ///< a C type that Python code cannot change
 
@@ -134,9 +138,9 @@ struct GuardContext {
 
 class GuardProgram {
  public:
-  /// True when everything holds. With `why`, the first thing that does not, in words, and `changed_int`, the path of
-  /// an int that was compared by value and has changed (capture then makes it a symbol).
-  bool check(GuardContext& context, std::string* why = nullptr, std::string* changed_int = nullptr);
+  /// True when everything holds. With `why`, the first thing that does not, in words, and `changed`, the paths
+  /// of ints and sizes that were compared by value and have changed (capture then makes them symbols).
+  bool check(GuardContext& context, std::string* why = nullptr, std::vector<std::string>* changed = nullptr);
   size_t size() const;
   std::vector<std::string> describe() const;
 
@@ -157,13 +161,14 @@ class GuardProgram {
   uint32_t symbol_count = 0;
 
  private:
-  bool check_pinned(GuardContext& context, std::string* why, std::string* changed_int);
+  bool check_pinned(GuardContext& context, std::string* why, std::vector<std::string>* changed);
   bool check_structure(std::string* why);
-  bool check_dicts(GuardContext& context, std::string* why, std::string* changed_int);
+  bool check_dicts(GuardContext& context, std::string* why, std::vector<std::string>* changed);
+  bool check_states(std::string* why);
   bool words_hold() const;
   void take_words();
-  bool check_dict(DictGuard& guard, GuardContext& context, std::string* why, std::string* changed_int);
-  bool check_step(FloatingStep& step, GuardContext& context, std::string* why, std::string* changed_int);
+  bool check_dict(DictGuard& guard, GuardContext& context, std::string* why, std::vector<std::string>* changed);
+  bool check_step(FloatingStep& step, GuardContext& context, std::string* why, std::vector<std::string>* changed);
   PyObject* resolve(SourceId id, GuardContext& context) const;  ///< borrowed; nullptr: not there
 
   struct Word {

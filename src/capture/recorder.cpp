@@ -6,15 +6,17 @@
 
 namespace magneto::capture {
 
-Recorder::Recorder(Activation& root, const std::unordered_set<std::string>& volatile_ints)
+Recorder::Recorder(Activation& root, Changing changing)
     : root_(root),
-      volatile_ints_(volatile_ints),
+      changing_(changing),
       segment_(std::make_unique<Segment>()),
-      trace_(std::make_unique<aten::Trace>()) {
+      trace_(std::make_unique<aten::Trace>()),
+      symbols_(std::make_shared<aten::Symbols>()) {
   segment_->guards.state = StateWord::now();
 }
 
 Recorder::~Recorder() {
+  sketch_.reset();
   trace_.reset();
   for (auto& [container, copy] : originals_) Py_DECREF(copy);
   for (auto& [reference, object] : watched_) Py_DECREF(reference);
@@ -130,6 +132,25 @@ void Recorder::alias_root(SourceId source, PyObject* object) {
   guards().steps.push_back(step);
 }
 
+// Conditions are computed in 64 bits.
+static bool fits_symbol(PyObject* object) {
+  if (!PyLong_CheckExact(object)) return false;
+  int overflow = 0;
+  PyLong_AsLongLongAndOverflow(object, &overflow);
+  return overflow == 0;
+}
+
+bool Recorder::is_changing_root(SourceId source, PyObject* number) {
+  if (!fits_symbol(number)) return false;
+  return is_volatile(guards().sources.describe(source)) || (changing_.all && PyLong_AsLongLong(number) >= 2);
+}
+
+types::Expr Recorder::new_symbol(int64_t hint) {
+  types::Expr symbol = symbols_->add(hint);
+  guards().symbol_count = static_cast<uint32_t>(symbols_->hints().size());
+  return symbol;
+}
+
 void Recorder::add_argument_roots(PyObject* const* args, size_t count, const std::vector<Ref>& names) {
   for (size_t i = 0; i < count; ++i) {
     PyObject* object = args[i];
@@ -140,11 +161,11 @@ void Recorder::add_argument_roots(PyObject* const* args, size_t count, const std
     }
     if (is_value(object)) {
       FloatingStep step{FloatingStep::Kind::kValue, source, {}, Ref::share(object), {}, {}, 0, {}};
-      if (PyLong_CheckExact(object) && is_volatile(guards().sources.describe(source))) {
+      if (is_changing_root(source, object)) {
         step.kind = FloatingStep::Kind::kSymbol;
         step.number = guards().symbol_count;
         // The frame's own slot gets the tagged int; the caller's object stays as it is.
-        Ref tagged = Ref::take(new_number(object, types::Expr::symbol(guards().symbol_count++)));
+        Ref tagged = Ref::take(new_number(object, new_symbol(PyLong_AsLongLong(object))));
         for (int slot = 0; slot < root_.local_count(); ++slot)
           if (root_.local(slot) == object) {
             root_.set_local(slot, tagged.borrow_new());
@@ -172,11 +193,11 @@ void Recorder::add_slot_roots(bool function_is_fixed) {
       Info* known = info(object);
       if (known && known->cls == Info::Class::kOutside) {
         alias_root(source, object);
-      } else if (PyLong_CheckExact(object)) {
+      } else if (fits_symbol(object)) {
         step.kind = FloatingStep::Kind::kSymbol;
         step.number = guards().symbol_count;
         guards().steps.push_back(step);
-        kept = new_number(object, types::Expr::symbol(guards().symbol_count++));
+        kept = new_number(object, new_symbol(PyLong_AsLongLong(object)));
       } else if (PyFloat_CheckExact(object)) {
         kept = PyFloat_FromDouble(PyFloat_AS_DOUBLE(object));
         Info entry;
@@ -239,6 +260,7 @@ void Recorder::add_slot_roots(bool function_is_fixed) {
 void Recorder::begin() {
   active_ = true;
   handled_ = root_.thread()->exc_info->exc_value;
+  if (wants_sketch()) sketch_ = std::make_unique<Sketch>(*trace_, symbols_);
   trace_->enter();
 }
 
@@ -505,6 +527,9 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
     if (trace_->mark().nodes) {
       std::vector<graph::ValueId> inputs;
       segment.program = trace_->finish(writer.outputs(), &inputs);
+      if (sketch_)
+        if (auto program = sketch_->finish(writer.outputs(), segment.program->graph(), &inputs))
+          segment.program = std::move(program);
       std::unordered_map<const void*, PyObject*> by_impl;
       for (auto& [object, entry] : table_)
         if (entry.cls == Info::Class::kOutside && is_tensor(object))
@@ -525,6 +550,7 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
     trouble_ = {Stop::kUnknownTensor, error.what(), -1, &root_};
     return nullptr;
   }
+  finish_sketch();
   return std::move(segment_);
 }
 

@@ -11,26 +11,34 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "aten/symbols.h"
 #include "aten/trace.h"
 #include "capture/activation.h"
 #include "capture/call_rules.h"
 #include "capture/recipe.h"
 #include "capture/segment.h"
 #include "capture/semantics.h"
+#include "capture/sketch.h"
 #include "capture/stop_reasons.h"
 
 namespace magneto::capture {
 
+/// Which ints and sizes are symbols: those of these paths, or all that a caller passes.
+struct Changing {
+  const std::unordered_set<std::string>& paths;
+  bool all = false;
+};
+
 class Recorder final : public Semantics, public Provenance {
  public:
   /// Records from here on. `roots` are the arguments of the call (entry of a callable) or the slots of the frame.
-  /// `volatile_ints` are paths of ints that changed before: they become symbols.
-  Recorder(Activation& root, const std::unordered_set<std::string>& volatile_ints);
+  Recorder(Activation& root, Changing changing);
   ~Recorder() override;
   static void prepare();  ///< once, at import
 
@@ -178,10 +186,13 @@ class Recorder final : public Semantics, public Provenance {
   static PyObject* unique_int(PyObject* value);  ///< an equal int that no one else has
   void pin(PyObject* object);                    ///< a floating object becomes known by address
   DictGuard& dict_guard(PyObject* dict, PyObject* owner, SourceId source);
+  void make_symbolic(PyObject* tensor, const std::string& path, TensorMeta& meta);
   bool touch_tensor(PyObject* tensor);  ///< known to the trace, its properties guarded; false: a tensor from nowhere
   PyObject* tagged(PyObject* holder, PyObject* key,
                    PyObject* value);  ///< takes over `value`; a volatile int comes back tagged
-  bool is_volatile(const std::string& path) const { return volatile_ints_.count(path) > 0; }
+  bool is_volatile(const std::string& path) const { return changing_.paths.count(path) > 0; }
+  bool is_changing_root(SourceId source, PyObject* number);  ///< an int argument that is to be a symbol
+  types::Expr new_symbol(int64_t hint);
   PyObject* new_number(PyObject* value, types::Expr expr);  ///< a fresh int that carries the expression
   std::optional<types::Expr> number(PyObject* object);
   void specialise(PyObject* object, int depth = 0);
@@ -204,8 +215,14 @@ class Recorder final : public Semantics, public Provenance {
                          PyObject* bound);
   PyObject* call_effect(Activation& self, PyObject* callable, CallClass cls, PyObject* const* args, size_t nargsf,
                         PyObject* kwnames, PyObject* bound);
+  /// Runs a torch call: run(operands). Where sizes are symbols, once more with the operands' counterparts in the
+  /// sketch.
   template <class Run>
-  PyObject* torch_leaf(Activation& self, const std::string& name, Run&& run);
+  PyObject* torch_leaf(Activation& self, const std::string& name, std::span<PyObject* const> operands, Run&& run);
+  PyObject* repeat_in_sketch(PyObject* result, std::span<PyObject* const> operands,
+                             const std::function<PyObject*(PyObject* const*)>& run);
+  bool wants_sketch() const;
+  void finish_sketch();  ///< what its symbols must be
   bool torch_operand(Activation& self, PyObject* object, int depth = 0);
   void adopt_torch(Activation& self, PyObject* result, const std::string& name, int depth = 0);
   void set_place(Activation& self);
@@ -222,9 +239,12 @@ class Recorder final : public Semantics, public Provenance {
   Activation& root_;
   bool active_ = false;
   bool failed_flush_ = false;
-  const std::unordered_set<std::string>& volatile_ints_;
+  const Changing changing_;
   std::unique_ptr<Segment> segment_;
   std::unique_ptr<aten::Trace> trace_;
+  std::shared_ptr<aten::Symbols> symbols_;
+  std::unique_ptr<Sketch> sketch_;                       // nullptr: all sizes are fixed
+  std::vector<std::pair<types::Expr, int64_t>> passed_;  // symbolic numbers that torch calls took
   std::unordered_map<PyObject*, Info> table_;
   std::vector<PyObject*> held_;                       // owned: everything in the table but what is watched
   std::unordered_map<PyObject*, PyObject*> watched_;  // weak reference (owned) -> object (not)

@@ -76,8 +76,9 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
   if (strstr(type->tp_name, "ScriptFunction") || strstr(type->tp_name, "ScriptMethod")) {  // operators only
     for (size_t i = 0; i < count; ++i)
       if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
-    return torch_leaf(self, "a scripted function",
-                      [&] { return PyObject_Vectorcall(callable, args, nargsf, kwnames); });
+    return torch_leaf(self, "a scripted function", {args, count}, [&](PyObject* const* of) {
+      return PyObject_Vectorcall(callable, of, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
+    });
   }
   if (type->tp_call && is_python_class(type)) {
     // __call__ of a Python class, as slot_tp_call finds it.
@@ -456,7 +457,19 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       if (bound && !torch_operand(self, bound)) return stop(self, unreadable_stop_, unreadable_detail_);
       for (size_t i = 0; i < count; ++i)
         if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
-      return torch_leaf(self, name, raw);
+      // torch warns a user that symbolic sizes are not its best path there; no user asked for any.
+      if (sketch_ && name.ends_with("lstm")) sketch_->give_up("an LSTM has no symbolic sizes in torch");
+      if (!bound || !sketch_)
+        return torch_leaf(self, name, {args, count}, [&](PyObject* const* of) {
+          return PyObject_Vectorcall(callable, of, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
+        });
+      Ref method = Ref::take(unbound(callable));
+      if (!method) return stop(self, Stop::kOpaqueCall, name);
+      std::vector<PyObject*> all{bound};
+      all.insert(all.end(), args, args + count);
+      return torch_leaf(self, name, all, [&](PyObject* const* of) {
+        return PyObject_Vectorcall(method.get(), of, static_cast<size_t>(PyVectorcall_NARGS(nargsf)) + 1, kwnames);
+      });
     }
     case CallClass::kPure: {
       static PyObject *is_instance = nullptr, *is_subclass = nullptr, *is_callable = nullptr, *length = nullptr,

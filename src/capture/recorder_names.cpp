@@ -103,10 +103,13 @@ PyObject* Recorder::tensor_attr(Activation& self, PyObject* tensor, PyObject* na
       else
         enter_outside(result, guards().sources.pinned({}, name));
     }
-    return result;
+    if (!result) return nullptr;
+    return repeat_in_sketch(result, std::span(&tensor, 1),
+                            [&](PyObject* const* of) { return PyObject_GetAttr(of[0], name); });
   }
   if (is_tensor_view(text))
-    return torch_leaf(self, std::string("Tensor.") + text, [&] { return PyObject_GetAttr(tensor, name); });
+    return torch_leaf(self, std::string("Tensor.") + text, std::span(&tensor, 1),
+                      [&](PyObject* const* of) { return PyObject_GetAttr(of[0], name); });
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(tensor), name);
   if (descriptor && (Py_TYPE(descriptor) == &PyGetSetDescr_Type || Py_TYPE(descriptor) == &PyMemberDescr_Type)) {
     if (strcmp(text, "grad") == 0 && is_outside(tensor)) {
@@ -357,7 +360,8 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
   if (is_tensor(container)) {
     if (!torch_operand(self, container) || !torch_operand(self, key))
       return stop(self, unreadable_stop_, unreadable_detail_);
-    return torch_leaf(self, "indexing", [&] { return PyObject_GetItem(container, key); });
+    PyObject* operands[] = {container, key};
+    return torch_leaf(self, "indexing", operands, [](PyObject* const* of) { return PyObject_GetItem(of[0], of[1]); });
   }
   specialise(key);
   if (!slot_known(self, container)) return stop(self, unreadable_stop_, unreadable_detail_);
@@ -397,8 +401,9 @@ int Recorder::store_item(Activation& self, PyObject* container, PyObject* key, P
   if (is_tensor(container)) {
     if (!value || !torch_operand(self, container) || !torch_operand(self, key) || !torch_operand(self, value))
       return stop_status(self, unreadable_stop_, unreadable_detail_);
-    PyObject* done = torch_leaf(self, "assignment to an index", [&]() -> PyObject* {
-      return PyObject_SetItem(container, key, value) < 0 ? nullptr : Py_NewRef(Py_None);
+    PyObject* operands[] = {container, key, value};
+    PyObject* done = torch_leaf(self, "assignment to an index", operands, [](PyObject* const* of) -> PyObject* {
+      return PyObject_SetItem(of[0], of[1], of[2]) < 0 ? nullptr : Py_NewRef(Py_None);
     });
     if (done == kStop) return kStopStatus;
     Py_XDECREF(done);

@@ -27,6 +27,7 @@ void Recorder::prepare() {
   is_python_class(&PyBaseObject_Type);
   PyObject* self;
   call_class(PyDict_GetItemString(PyEval_GetBuiltins(), "len"), &self);
+  prepare_sketches();
 }
 
 void Recorder::set_place(Activation& self) {
@@ -38,13 +39,15 @@ void Recorder::set_place(Activation& self) {
     place = place->outer();
   }
   if (!place) place = &self;
-  trace_->set_place(PyUnicode_AsUTF8(place->code()->co_filename), place->current_line(),
-                    PyUnicode_AsUTF8(place->code()->co_name));
+  const char *file = PyUnicode_AsUTF8(place->code()->co_filename), *name = PyUnicode_AsUTF8(place->code()->co_name);
+  trace_->set_place(file, place->current_line(), name);
+  if (sketch_) sketch_->trace().set_place(file, place->current_line(), name);
 }
 
 bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
   if (is_tensor(object)) return usable_tensor(object, "an unknown place");
-  specialise(object);
+  const bool takes_symbols = sketch_ && sketch_->alive() && !PyFloat_Check(object);
+  if (!takes_symbols) specialise(object);
   if (is_value(object)) return true;
   PyTypeObject* type = Py_TYPE(object);
   if (PyTuple_Check(object) || PyList_Check(object)) {
@@ -101,7 +104,8 @@ PyObject* Recorder::unary(Activation& self, int which, PyObject* operand) {
   }
   if (is_tensor(operand)) {
     if (!torch_operand(self, operand)) return stop(self, unreadable_stop_, unreadable_detail_);
-    return torch_leaf(self, "a unary operator", [&] { return Semantics::unary(self, which, operand); });
+    return torch_leaf(self, "a unary operator", std::span(&operand, 1),
+                      [&](PyObject* const* of) { return Semantics::unary(self, which, of[0]); });
   }
   if (which == static_cast<int>(Unary::kNegative))
     if (auto expr = number(operand)) {
@@ -126,8 +130,9 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
         (is_tensor(right) || is_value(right) || PyTuple_Check(right) || PyList_Check(right))) {
       if (!torch_operand(self, left) || !torch_operand(self, right))
         return stop(self, unreadable_stop_, unreadable_detail_);
-      return torch_leaf(self, std::string("the operator ") + kBinaryNames[base],
-                        [&] { return Semantics::binary(self, which, left, right); });
+      PyObject* operands[] = {left, right};
+      return torch_leaf(self, std::string("the operator ") + kBinaryNames[base], operands,
+                        [&](PyObject* const* of) { return Semantics::binary(self, which, of[0], of[1]); });
     }
     if (!slot_known(self, left) || !slot_known(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
     return stop(self, Stop::kOpaqueSlot, Py_TYPE(is_tensor(left) ? right : left)->tp_name);
@@ -208,7 +213,9 @@ PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, i
   if (is_tensor(left) || is_tensor(right)) {
     if (!torch_operand(self, left) || !torch_operand(self, right))
       return stop(self, unreadable_stop_, unreadable_detail_);
-    return torch_leaf(self, "a comparison", [&] { return Semantics::compare(self, left, right, op); });
+    PyObject* operands[] = {left, right};
+    return torch_leaf(self, "a comparison", operands,
+                      [&](PyObject* const* of) { return Semantics::compare(self, of[0], of[1], op); });
   }
   auto a = number(left), b = number(right);
   if ((a || b) && PyLong_CheckExact(left) && PyLong_CheckExact(right)) {
@@ -351,8 +358,8 @@ PyObject* Recorder::iter(Activation& self, PyObject* object) {
   if (marked(self)) return kStop;
   if (is_tensor(object)) {
     if (!torch_operand(self, object)) return stop(self, unreadable_stop_, unreadable_detail_);
-    Ref parts = Ref::take(
-        torch_leaf(self, "iteration over a tensor", [&] { return PyObject_CallMethod(object, "unbind", "i", 0); }));
+    Ref parts = Ref::take(torch_leaf(self, "iteration over a tensor", std::span(&object, 1),
+                                     [](PyObject* const* of) { return PyObject_CallMethod(of[0], "unbind", "i", 0); }));
     if (!parts) {
       PyErr_Clear();
       return Semantics::iter(self, object);  // a 0-dim tensor: torch's own error
@@ -411,7 +418,10 @@ PyObject* Recorder::length(Activation& self, PyObject* object) {
   if (marked(self)) return kStop;
   if (is_tensor(object)) {
     if (!torch_operand(self, object)) return stop(self, unreadable_stop_, unreadable_detail_);
-    return torch_leaf(self, "len()", [&] { return Semantics::length(self, object); });
+    if (tensor_of(object).dim() == 0) return Semantics::length(self, object);  // torch's own error
+    // Not PyObject_Size: it would make a plain number of a symbol.
+    return torch_leaf(self, "len()", std::span(&object, 1),
+                      [](PyObject* const* of) { return PyObject_CallMethod(of[0], "size", "i", 0); });
   }
   if (!is_value(object)) {
     if (!slot_known(self, object)) return stop(self, unreadable_stop_, unreadable_detail_);
@@ -543,8 +553,8 @@ int Recorder::unpack(Activation& self, PyObject* sequence, int before, int after
   if (is_tensor(sequence)) {
     if (!torch_operand(self, sequence)) return stop_status(self, unreadable_stop_, unreadable_detail_);
     if (tensor_of(sequence).dim() == 0) return Semantics::unpack(self, sequence, before, after, items);
-    parts = Ref::take(
-        torch_leaf(self, "unpacking of a tensor", [&] { return PyObject_CallMethod(sequence, "unbind", "i", 0); }));
+    parts = Ref::take(torch_leaf(self, "unpacking of a tensor", std::span(&sequence, 1),
+                                 [](PyObject* const* of) { return PyObject_CallMethod(of[0], "unbind", "i", 0); }));
     if (!parts) return -1;
     source = parts.get();
   } else {

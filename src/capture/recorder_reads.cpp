@@ -65,6 +65,9 @@ void Recorder::specialise(PyObject* object, int depth) {
     if (known && known->cls == Info::Class::kLazy) {
       guards().steps.push_back({FloatingStep::Kind::kValue, known->source, {}, Ref::share(object), {}, {}, 0, {}});
     }
+  } else if (PySlice_Check(object)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(object);
+    for (PyObject* part : {slice->start, slice->stop, slice->step}) specialise(part, depth + 1);
   } else if (depth < 4 && (PyTuple_Check(object) || PyList_CheckExact(object))) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
       specialise(PySequence_Fast_GET_ITEM(object, i), depth + 1);
@@ -229,14 +232,20 @@ bool Recorder::touch_tensor(PyObject* object) {
   known->typed = true;
   note_type(Py_TYPE(object));
   TensorMeta meta = TensorMeta::of(object);
+  const std::string path = guards().sources.describe(known->source);
+  types::Sizes sizes, strides;
   if (guards().sources.floating(known->source)) {
     resolve(object);
+    if (sketch_) make_symbolic(object, path, meta);
+    sizes = meta.symbolic_sizes(), strides = meta.symbolic_strides();
     guards().steps.push_back({FloatingStep::Kind::kTensor, known->source, {}, {}, {}, {}, 0, std::move(meta)});
   } else {
+    sizes = meta.symbolic_sizes(), strides = meta.symbolic_strides();
     guards().tensors.push_back({Ref::take(PyWeakref_NewRef(object, nullptr)), object, std::move(meta), known->source});
   }
   try {
-    trace_->add_input(tensor, guards().sources.describe(known->source));
+    const graph::ValueId input = trace_->add_input(tensor, path);
+    if (sketch_) sketch_->add_input(input, tensor, std::move(sizes), std::move(strides), path);
     return true;
   } catch (const std::exception&) {  // a kind of tensor that no graph holds
     return false;
@@ -315,7 +324,7 @@ void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObjec
       resolve(owner ? owner : dict);
       if (value && PyLong_CheckExact(value) && is_volatile(guards().sources.describe(part))) {
         guards().steps.push_back({FloatingStep::Kind::kSymbol, part, {}, {}, {}, {}, guards().symbol_count, {}});
-        symbol_of_[{dict, key_string(key)}] = types::Expr::symbol(guards().symbol_count++);
+        symbol_of_[{dict, key_string(key)}] = new_symbol(PyLong_AsLongLong(value));
         return;
       }
       guards().steps.push_back({value ? FloatingStep::Kind::kValue : FloatingStep::Kind::kAbsent,
@@ -339,7 +348,7 @@ void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObjec
   KeyCheck check{Ref::share(key), Ref::share(value), -1};
   if (value && PyLong_CheckExact(value) && is_volatile(guards().sources.describe_key(guard.source, key))) {
     check.symbol = static_cast<int32_t>(guards().symbol_count);
-    symbol_of_[{dict, key_string(key)}] = types::Expr::symbol(guards().symbol_count++);
+    symbol_of_[{dict, key_string(key)}] = new_symbol(PyLong_AsLongLong(value));
   }
   guard.keys.push_back(std::move(check));
 }
@@ -469,7 +478,7 @@ void Recorder::note_cell(PyObject* cell) {
   CellGuard guard{Ref::share(cell), Ref::share(content), known->source};
   if (content && PyLong_CheckExact(content) && is_volatile(guards().sources.describe(known->source))) {
     guard.symbol = static_cast<int32_t>(guards().symbol_count);
-    symbol_of_[{cell, std::string()}] = types::Expr::symbol(guards().symbol_count++);
+    symbol_of_[{cell, std::string()}] = new_symbol(PyLong_AsLongLong(content));
   }
   guards().cells.push_back(std::move(guard));
 }

@@ -7,13 +7,14 @@
 namespace magneto::capture {
 
 template <class Run>
-PyObject* Recorder::torch_leaf(Activation& self, const std::string& name, Run&& run) {
+PyObject* Recorder::torch_leaf(Activation& self, const std::string& name, std::span<PyObject* const> operands,
+                               Run&& run) {
   set_place(self);
   uint64_t reads = trace_->data_reads();
   PyObject* result;
   {
     Hooked nobody(nullptr);
-    result = run();
+    result = run(operands.data());
   }
   if (!result) {
     // Whether an operator fails may depend on data: the path behind it is not to be repeated.
@@ -32,7 +33,7 @@ PyObject* Recorder::torch_leaf(Activation& self, const std::string& name, Run&& 
     return result;
   }
   adopt_torch(self, result, name);
-  return result;
+  return sketch_ ? repeat_in_sketch(result, operands, run) : result;
 }
 
 }  // namespace magneto::capture

@@ -45,6 +45,7 @@ struct Segment {
   std::vector<Recipe> stack;
 
   size_t graph_number = 0;  ///< in the report
+  std::string fixed_sizes;  ///< as GraphNote::fixed_sizes
 };
 
 /// What is known of one code object as it is reached on one path of calls: its segments by instruction, and the
@@ -69,12 +70,6 @@ struct FrameCache {
   std::map<std::pair<int, PyCodeObject*>, std::unique_ptr<FrameCache>> children;
 
   Entry& entry(int instruction) { return instruction == 0 ? start : entries[instruction]; }
-  void clear() {
-    start = {};
-    entries.clear();
-    marks.clear();
-    children.clear();
-  }
   FrameCache& child(int offset, PyCodeObject* code) {
     auto& slot = children[{offset, code}];
     if (!slot) slot = std::make_unique<FrameCache>(code);

@@ -71,7 +71,7 @@ Outcome run_segment(Segment& segment, GuardContext& context, BuildContext& built
       torch::PyWarningHandler warnings;
       {
         PyThreadState* thread = PyEval_SaveThread();
-        failure = run.run();
+        failure = run.run(context.symbols);
         PyEval_RestoreThread(thread);
       }
       if (failure.error) warnings.set_in_exception();
@@ -117,11 +117,30 @@ std::shared_ptr<Segment> find_segment(FrameCache::Entry& entry, GuardContext& co
 
 // ---------------------------------------------------------------------------------------------------- a call
 
+// Sessions of all threads, and what they may still look at though it was forgotten. Under the GIL.
+static size_t g_running = 0;
+static std::vector<std::unique_ptr<FrameCache>> g_forgotten;
+
+// The end of an object may run code that forgets more.
+static void bury() {
+  while (g_running == 0 && !g_forgotten.empty()) std::exchange(g_forgotten, {}).clear();
+}
+
+void CaptureState::forget(PyCodeObject* code) {
+  g_forgotten.push_back(std::exchange(root, std::make_unique<FrameCache>(code)));
+  changing.clear();
+  bury();
+}
+
 Session::Session(CaptureState& state, PyObject* function, PyObject* self, PyObject* const* args, size_t positional,
                  PyObject* kwnames)
-    : state_(state), function_(function), self_(self), args_(args), positional_(positional), kwnames_(kwnames) {}
+    : state_(state), function_(function), self_(self), args_(args), positional_(positional), kwnames_(kwnames) {
+  ++g_running;
+}
 
-Session::~Session() = default;
+Session::~Session() {
+  if (--g_running == 0) bury();
+}
 
 PyObject* Session::run() {
   size_t count = positional_ + (kwnames_ ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames_)) : 0);
@@ -172,7 +191,7 @@ bool Session::entered(Activation& activation) {
   if (expecting_) {
     expecting_ = false;
     root->top = true;
-    root->cache = &state_.root;
+    root->cache = state_.root.get();
   } else {
     root->cache = &top_->cache->child(top_->stepping, activation.code());
   }
@@ -235,7 +254,8 @@ Director::Go Session::at_boundary(Activation& activation) {
     return apply(*root, *segment, context);
   }
   if (!entry.segments.empty()) {
-    std::string why, changed;
+    std::string why;
+    std::vector<std::string> changed;
     for (auto& segment : entry.segments) {
       if (arguments && (segment->positional != positional_ || !same_names(segment->kwnames.get(), kwnames_))) {
         why = "the call has other arguments";
@@ -244,7 +264,7 @@ Director::Go Session::at_boundary(Activation& activation) {
       if (segment->guards.check(context, &why, &changed)) break;
       break;  // the newest says most
     }
-    if (!changed.empty()) state_.volatile_ints.insert(changed);
+    if (state_.dynamic.value_or(true)) state_.changing.insert(changed.begin(), changed.end());
     base::process_report().add(base::RecompileNote{state_.id, line_of(activation), why});
     if (static_cast<int>(entry.segments.size()) >= state_.limit) {
       entry.given_up = true;
@@ -304,7 +324,7 @@ Director::Go Session::begin_recording(Root& root, FrameCache::Entry& entry) {
     note_fallback(activation, "no recording of this function could be kept", "see the breaks of this function");
     return Go::kHandOver;
   }
-  root.recorder = std::make_unique<Recorder>(activation, state_.volatile_ints);
+  root.recorder = std::make_unique<Recorder>(activation, Changing{state_.changing, state_.dynamic.value_or(false)});
   Recorder& recorder = *root.recorder;
   recorder.marks = &root.cache->marks;
   recorder.spoiled = [this, &root] {
@@ -358,6 +378,7 @@ void Session::save(Root& root, std::unique_ptr<Segment> segment) {
     note.text = graph::print(segment->program->graph());
     note.nodes = segment->program->graph().nodes().size();
     note.guards = segment->guards.describe();
+    note.fixed_sizes = segment->fixed_sizes;
     segment->graph_number = base::process_report().add(std::move(note));
   }
   FrameCache::Entry& entry = root.cache->entry(root.recorded_at);

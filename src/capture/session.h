@@ -22,11 +22,15 @@ namespace magneto::capture {
 
 /// What a compiled callable keeps between calls.
 struct CaptureState {
-  explicit CaptureState(PyCodeObject* code) : root(code) {}
+  explicit CaptureState(PyCodeObject* code) : root(std::make_unique<FrameCache>(code)) {}
+  /// All that was recorded. What ends with it may be anything, another compiled function or a running call's own
+  /// segments among it: it ends when no call runs any more.
+  void forget(PyCodeObject* code);
   uint64_t id = 0;
-  FrameCache root;
-  std::unordered_set<std::string> volatile_ints;
-  int limit = 8;  ///< segments at one instruction
+  std::unique_ptr<FrameCache> root;
+  std::unordered_set<std::string> changing;  ///< paths of ints and sizes that changed between calls
+  std::optional<bool> dynamic;               ///< true: all of them are symbols at once; false: none ever
+  int limit = 8;                             ///< segments at one instruction
   bool fullgraph = false;
   std::string name;
 };

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "base/check.h"
@@ -98,8 +99,54 @@ bool TensorMeta::matches(const c10::TensorImpl* impl) const {
   size_t dims = sizes_strides.size() / 2;
   auto sizes = impl->sizes(), strides = impl->strides();
   if (sizes.size() != dims || impl->storage_offset() != offset) return false;
+  if (!symbols.empty()) {
+    for (size_t i = 0; i < dims; ++i)
+      if (symbols[i] < 0 && sizes[i] != sizes_strides[i]) return false;
+    return true;
+  }
   for (size_t i = 0; i < dims; ++i)
     if (sizes[i] != sizes_strides[i] || strides[i] != sizes_strides[dims + i]) return false;
+  return true;
+}
+
+types::Sizes TensorMeta::symbolic_sizes() const {
+  types::Sizes sizes(sizes_strides.begin(), sizes_strides.begin() + static_cast<ptrdiff_t>(sizes_strides.size() / 2));
+  for (size_t i = 0; i < symbols.size(); ++i)
+    if (symbols[i] >= 0) sizes[i] = types::Expr::symbol(static_cast<uint32_t>(symbols[i]));
+  return sizes;
+}
+
+types::Sizes TensorMeta::symbolic_strides() const {
+  if (!symbols.empty()) return strides;
+  return types::Sizes(sizes_strides.begin() + static_cast<ptrdiff_t>(sizes_strides.size() / 2), sizes_strides.end());
+}
+
+void TensorMeta::set_symbols(std::vector<int32_t> of_sizes) {
+  symbols = std::move(of_sizes);
+  const size_t dims = symbols.size();
+  const types::Sizes sizes = symbolic_sizes();
+  strides.assign(sizes_strides.begin() + static_cast<ptrdiff_t>(dims), sizes_strides.end());
+  std::vector<size_t> order(dims);
+  for (size_t i = 0; i < dims; ++i) order[i] = dims - 1 - i;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return sizes_strides[dims + a] < sizes_strides[dims + b]; });
+  types::Expr expected = 1;
+  int64_t number = 1;
+  for (size_t dim : order) {
+    if (sizes_strides[dims + dim] != number) return;  // from here on there are gaps
+    strides[dim] = expected;
+    expected = expected * sizes[dim];
+    number *= sizes_strides[dim];
+  }
+}
+
+bool TensorMeta::take_symbols(PyObject* object, std::span<int64_t> into) const {
+  const c10::TensorImpl* impl = tensor_of(object).unsafeGetTensorImpl();
+  const auto sizes = impl->sizes(), now = impl->strides();
+  for (size_t i = 0; i < symbols.size(); ++i)
+    if (symbols[i] >= 0) into[static_cast<size_t>(symbols[i])] = sizes[i];
+  for (size_t i = 0; i < symbols.size(); ++i)
+    if (now[i] != strides[i].evaluate(into)) return false;
   return true;
 }
 
@@ -127,7 +174,7 @@ std::string TensorMeta::difference(PyObject* object) const {
       return out.str();
     }
     for (size_t i = 0; i < dims; ++i)
-      if (sizes[i] != sizes_strides[i]) {
+      if (sizes[i] != sizes_strides[i] && (symbols.empty() || symbols[i] < 0)) {
         out << "size of dimension " << i << " was " << sizes_strides[i] << ", is " << sizes[i];
         return out.str();
       }

@@ -4,7 +4,12 @@
 #include <Python.h>
 #include <c10/util/SmallVector.h>
 
+#include <span>
 #include <string>
+#include <vector>
+
+#include "types/expr.h"
+#include "types/tensor_type.h"
 
 namespace magneto::capture {
 
@@ -25,7 +30,16 @@ struct TensorMeta {
   int8_t device_index = -1;
   c10::SmallVector<int64_t, 8> sizes_strides;  ///< sizes, then strides
 
+  std::vector<int32_t> symbols;      ///< of the sizes; -1: fixed. Empty: all are fixed
+  std::vector<types::Expr> strides;  ///< where there are symbols
+
   static TensorMeta of(PyObject* tensor);
+  /// Makes sizes symbols. Strides follow where the layout is dense, else they stay as they are.
+  void set_symbols(std::vector<int32_t> symbols);
+  types::Sizes symbolic_sizes() const;
+  types::Sizes symbolic_strides() const;
+  /// Reads the symbols off a tensor that matches; false: its strides do not follow its sizes as they did.
+  bool take_symbols(PyObject* tensor, std::span<int64_t> into) const;
   bool matches(PyObject* object) const;
   bool matches(const c10::TensorImpl* impl) const;  ///< all but the Python type
   /// What differs, in words: "size of dimension 0 was 2, is 3".

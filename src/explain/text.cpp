@@ -30,6 +30,7 @@ std::string describe(const base::Report::Content& content, bool with_graphs) {
       const auto& note = content.graphs[i];
       out << "\ngraph " << i << " of " << note.where.function << " (" << place(note.where) << "): " << note.nodes
           << " operators, " << note.guards.size() << " guards\n"
+          << (note.fixed_sizes.empty() ? "" : "  sizes that change are fixed here: " + note.fixed_sizes + "\n")
           << note.text;
     }
   return out.str();

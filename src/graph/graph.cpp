@@ -183,4 +183,23 @@ Graph compact(const Graph& graph, std::vector<size_t>* kept_inputs, std::vector<
   return result;
 }
 
+Graph evaluate(const Graph& graph, std::span<const int64_t> symbols) {
+  const auto number = [&](types::Expr& expr) { expr = expr.evaluate(symbols); };
+  const auto numbers = [&](std::vector<types::Expr>& exprs) { std::for_each(exprs.begin(), exprs.end(), number); };
+  Graph result = graph;
+  result.conditions.clear();
+  for (size_t v = 0; v < graph.values().size(); ++v) {
+    types::TensorType& type = result.value(ValueId(v)).type;
+    numbers(type.sizes);
+    numbers(type.strides);
+    number(type.offset);
+  }
+  for (size_t n = 0; n < graph.nodes().size(); ++n)
+    for (Arg& arg : result.node(NodeId(n)).args) {
+      if (auto* one = std::get_if<types::Expr>(&arg)) number(*one);
+      if (auto* list = std::get_if<std::vector<types::Expr>>(&arg)) numbers(*list);
+    }
+  return result;
+}
+
 }  // namespace magneto::graph

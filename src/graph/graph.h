@@ -15,6 +15,7 @@
 #include <complex>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -77,6 +78,7 @@ class Graph {
   const Value& value(ValueId id) const { return values_[id.index()]; }
   Value& value(ValueId id) { return values_[id.index()]; }
   const Node& node(NodeId id) const { return nodes_[id.index()]; }
+  Node& node(NodeId id) { return nodes_[id.index()]; }
   const std::vector<Value>& values() const { return values_; }
   const std::vector<Node>& nodes() const { return nodes_; }
   const std::vector<ValueId>& inputs() const { return inputs_; }
@@ -103,5 +105,8 @@ void bind_symbols(const types::TensorType& type, std::vector<uint32_t>& into);
 /// and `kept_constants` receive, for each remaining one, its old position; both may be null. No node is dropped, nor an
 /// input that alone tells the value of a symbol in use.
 Graph compact(const Graph& graph, std::vector<size_t>* kept_inputs, std::vector<size_t>* kept_constants = nullptr);
+
+/// The graph for these values of its symbols, without conditions.
+Graph evaluate(const Graph& graph, std::span<const int64_t> symbols);
 
 }  // namespace magneto::graph

@@ -5,8 +5,8 @@ namespace magneto::ops {
 
 namespace {
 
-std::optional<std::vector<Operand>> halves(const TensorType& self, size_t dim) {
-  const auto size = self.sizes[dim].constant();
+std::optional<std::vector<Operand>> halves(const Call& call, const TensorType& self, size_t dim) {
+  const auto size = fixed_size(call, self.sizes[dim]);
   if (!size || *size % 2 != 0) return std::nullopt;
   Operand half{self, false};
   half.type.sizes[dim] = *size / 2;
@@ -18,7 +18,7 @@ Results glu(const Call& call) {
   const TensorType* self = tensor(call, 0);
   if (!self || self->sizes.empty() || !accepts(kFloats, self->dtype)) return std::nullopt;
   const auto dim = dimension(call, 1, self->sizes.size());
-  const auto parts = dim ? halves(*self, *dim) : std::nullopt;
+  const auto parts = dim ? halves(call, *self, *dim) : std::nullopt;
   return parts ? elementwise(call, *parts, self->dtype, self->dtype) : std::nullopt;
 }
 
@@ -27,8 +27,8 @@ Results glu_backward(const Call& call) {
   if (!grad || !self || self->sizes.empty() || grad->dtype != self->dtype || !accepts(kFloats, self->dtype))
     return std::nullopt;
   const auto dim = dimension(call, 2, self->sizes.size());
-  const auto parts = dim ? halves(*self, *dim) : std::nullopt;
-  if (!parts || self->device.kind != Device::Kind::kCpu || parts->front().type.sizes != grad->sizes)
+  const auto parts = dim ? halves(call, *self, *dim) : std::nullopt;
+  if (!parts || self->device.kind != Device::Kind::kCpu || !same(call, parts->front().type.sizes, grad->sizes))
     return std::nullopt;
   return just(fresh(self->dtype, self->device, self->sizes));
 }
@@ -43,7 +43,8 @@ Results like_itself(const Call& call) {
 Results prelu(const Call& call) {
   const TensorType *self = tensor(call, 0), *weight = tensor(call, 1);
   if (!self || !weight || self->dtype != weight->dtype || self->device != weight->device) return std::nullopt;
-  if (broadcast(call, self->sizes, weight->sizes) != self->sizes) return std::nullopt;
+  const auto shape = broadcast(call, self->sizes, weight->sizes);
+  if (!shape || !same(call, *shape, self->sizes)) return std::nullopt;
   return like_itself(call);
 }
 

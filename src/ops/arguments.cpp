@@ -150,7 +150,13 @@ Truth equal(const Call& call, const Expr& a, const Expr& b) {
   if (difference.is_constant()) return false;
   const std::vector<int64_t> least = least_values(call);
   if (difference.lower_bound(least).value_or(0) > 0 || (-difference).lower_bound(least).value_or(0) > 0) return false;
+  if (call.decide) return call.decide({a, types::Relation::kEq, b});
   return std::nullopt;
+}
+
+std::optional<int64_t> fixed_size(const Call& call, const Expr& size) {
+  if (size.is_constant() || !call.fix) return size.constant();
+  return call.fix(size);
 }
 
 Truth less(const Call& call, const Expr& a, const Expr& b) {
@@ -159,6 +165,7 @@ Truth less(const Call& call, const Expr& a, const Expr& b) {
   const std::vector<int64_t> least = least_values(call);
   if (difference.lower_bound(least).value_or(0) > 0) return true;
   if ((-difference).lower_bound(least).value_or(-1) >= 0) return false;
+  if (call.decide) return call.decide({a, types::Relation::kLt, b});
   return std::nullopt;
 }
 

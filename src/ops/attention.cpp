@@ -12,9 +12,12 @@ bool is_attention(const Call& call, const TensorType* query, const TensorType* k
     if (one->sizes.size() != 4 || one->dtype != query->dtype || one->device != Device{} ||
         is_empty(call, one->sizes) != false)
       return false;
-  return accepts(kFloats, query->dtype) && query->sizes[0] == key->sizes[0] && key->sizes[0] == value->sizes[0] &&
-         query->sizes[1] == key->sizes[1] && key->sizes[1] == value->sizes[1] && key->sizes[2] == value->sizes[2] &&
-         query->sizes[3] == key->sizes[3] && key->sizes[3] == value->sizes[3];
+  if (!accepts(kFloats, query->dtype)) return false;
+  for (const size_t same : {0, 1, 3})
+    if (!known(equal(call, query->sizes[same], key->sizes[same])) ||
+        !known(equal(call, key->sizes[same], value->sizes[same])))
+      return false;
+  return known(equal(call, key->sizes[2], value->sizes[2]));
 }
 
 // Heads next to each other: memory in the order batch, length, heads, size.
@@ -47,7 +50,8 @@ Results forward(const Call& call) {
 
 Results backward(const Call& call) {
   const TensorType *grad = tensor(call, 0), *query = tensor(call, 1), *key = tensor(call, 2), *value = tensor(call, 3);
-  if (!grad || !is_attention(call, query, key, value) || !no_dropout(call, 6) || grad->sizes != query->sizes)
+  if (!grad || !is_attention(call, query, key, value) || !no_dropout(call, 6) ||
+      !known(equal(call, grad->sizes, query->sizes)))
     return std::nullopt;
   std::vector<Result> results;
   for (const TensorType* one : {query, key, value})

@@ -46,15 +46,17 @@ std::optional<Shape> shape_at(const Call& call, size_t at, size_t rank) {
   return Shape{*stride, *padding, *dilation, *output_padding, *transposed, *groups};
 }
 
-std::optional<Sizes> convolved(const TensorType& input, const TensorType& weight, const Shape& shape) {
+std::optional<Sizes> convolved(const Call& call, const TensorType& input, const TensorType& weight,
+                               const Shape& shape) {
   const size_t rank = input.sizes.size() - 2;
   const Expr groups = shape.groups;
   const Expr channels = shape.transposed ? weight.sizes[0] : weight.sizes[1] * groups;
   const Expr out_channels = shape.transposed ? weight.sizes[1] * groups : weight.sizes[0];
-  if (input.sizes[1] != channels || Expr::mod(weight.sizes[0], groups) != Expr(0)) return std::nullopt;
+  if (!known(equal(call, input.sizes[1], channels)) || Expr::mod(weight.sizes[0], groups) != Expr(0))
+    return std::nullopt;
   Sizes sizes = {input.sizes[0], out_channels};
   for (size_t i = 0; i < rank; ++i) {
-    const auto n = input.sizes[i + 2].constant(), kernel = weight.sizes[i + 2].constant();
+    const auto n = fixed_size(call, input.sizes[i + 2]), kernel = fixed_size(call, weight.sizes[i + 2]);
     const int64_t stride = shape.stride[i], padding = shape.padding[i], dilation = shape.dilation[i];
     if (!n || !kernel || stride <= 0 || dilation <= 0 || padding < 0) return std::nullopt;
     int64_t size = 0;
@@ -84,11 +86,11 @@ Results convolution(const Call& call) {
   const TensorType *input = tensor(call, 0), *weight = tensor(call, 1);
   if (!operands_fit(call, input, weight)) return std::nullopt;
   const auto shape = shape_at(call, 3, input->sizes.size() - 2);
-  auto sizes = shape ? convolved(*input, *weight, *shape) : std::nullopt;
+  auto sizes = shape ? convolved(call, *input, *weight, *shape) : std::nullopt;
   if (!sizes) return std::nullopt;
   if (!is_absent(call, 2)) {
     const TensorType* bias = tensor(call, 2);
-    if (!bias || bias->dtype != input->dtype || bias->sizes != Sizes{(*sizes)[1]}) return std::nullopt;
+    if (!bias || bias->dtype != input->dtype || !same(call, bias->sizes, Sizes{(*sizes)[1]})) return std::nullopt;
   }
   const auto format = result_format(call, *input, *weight);
   auto result = format ? result_in(*format, *input, std::move(*sizes)) : std::nullopt;
@@ -101,8 +103,8 @@ Results convolution_backward(const Call& call) {
   if (!grad || !wanted || wanted->size() != 3 || !operands_fit(call, input, weight)) return std::nullopt;
   if (grad->dtype != input->dtype || grad->device != Device{}) return std::nullopt;
   const auto shape = shape_at(call, 4, input->sizes.size() - 2);
-  const auto sizes = shape ? convolved(*input, *weight, *shape) : std::nullopt;
-  if (!sizes || *sizes != grad->sizes) return std::nullopt;
+  const auto sizes = shape ? convolved(call, *input, *weight, *shape) : std::nullopt;
+  if (!sizes || !same(call, *sizes, grad->sizes)) return std::nullopt;
   const auto format = result_format(call, *input, *weight);
   if (!format || (*format != MemoryFormat::kContiguous && input->dtype != Dtype::kF32)) return std::nullopt;
   auto of_input = result_in(*format, *input, input->sizes), of_weight = result_in(*format, *weight, weight->sizes);

@@ -187,7 +187,7 @@ Results in_place(const Call& call, const Sizes& sizes, Dtype from) {
   const TensorType* self = tensor(call, 0);
   if (!self || !can_cast(from, self->dtype)) return std::nullopt;
   const auto shape = broadcast(call, self->sizes, sizes);
-  if (!shape || *shape != self->sizes) return std::nullopt;
+  if (!shape || !same(call, *shape, self->sizes)) return std::nullopt;
   // torch refuses to write to memory that overlaps itself; dense is enough, gaps are fine when the strides keep apart
   for (size_t i = 0; i < self->strides.size(); ++i) {
     const Truth broadcast_dim = equal(call, self->strides[i], 0);

@@ -5,35 +5,38 @@ namespace magneto::ops {
 
 namespace {
 
+// torch skips tensors of size [0], whatever the others are; only their dtype counts.
+bool is_skipped(const TensorType& type) { return type.sizes.size() == 1 && type.sizes[0] == Expr(0); }
+
 Results cat(const Call& call) {
   const auto list = tensors(call, 0);
   if (!list || list->empty()) return std::nullopt;
   std::vector<Operand> all;
+  const TensorType* first = nullptr;
   for (const TensorType* one : *list) {
-    if (one->sizes.empty()) return std::nullopt;
-    if (one->sizes.size() == 1 && one->sizes[0] == Expr(0)) return std::nullopt;  // skipped by torch, whatever the rest
+    if (one->sizes.empty() || one->device != list->front()->device) return std::nullopt;
+    if (!first && !is_skipped(*one)) first = one;
     all.push_back({*one, false});
-    if (one->device != list->front()->device) return std::nullopt;
   }
   const auto dtype = common_dtype(call, all);
-  const TensorType& first = *list->front();
-  const auto dim = dimension(call, 1, first.sizes.size());
+  const auto dim = first ? dimension(call, 1, first->sizes.size()) : std::nullopt;
   if (!dtype || !dim) return std::nullopt;
-  Sizes sizes = first.sizes;
+  Sizes sizes = first->sizes;
   sizes[*dim] = 0;
   std::optional<MemoryFormat> format;
   for (const TensorType* one : *list) {
-    if (one->sizes.size() != first.sizes.size()) return std::nullopt;
-    for (size_t i = 0; i < sizes.size(); ++i)
-      if (i != *dim && !known(equal(call, one->sizes[i], sizes[i]))) return std::nullopt;
-    sizes[*dim] = sizes[*dim] + one->sizes[*dim];
     const auto suggested = suggested_format(call, *one);
     if (!suggested) return std::nullopt;
     format = !format || format == suggested ? *suggested : MemoryFormat::kContiguous;
+    if (is_skipped(*one)) continue;
+    if (one->sizes.size() != first->sizes.size()) return std::nullopt;
+    for (size_t i = 0; i < sizes.size(); ++i)
+      if (i != *dim && !known(equal(call, one->sizes[i], sizes[i]))) return std::nullopt;
+    sizes[*dim] = sizes[*dim] + one->sizes[*dim];
   }
   auto strides = strides_in(sizes, *format);
   if (!strides) return std::nullopt;
-  return just(fresh(TensorType{*dtype, first.device, std::move(sizes), std::move(*strides), 0}));
+  return just(fresh(TensorType{*dtype, first->device, std::move(sizes), std::move(*strides), 0}));
 }
 
 Results stack(const Call& call) {
@@ -42,7 +45,7 @@ Results stack(const Call& call) {
   const TensorType& first = *list->front();
   std::vector<Operand> all;
   for (const TensorType* one : *list) {
-    if (one->sizes != first.sizes || one->device != first.device) return std::nullopt;
+    if (!same(call, one->sizes, first.sizes) || one->device != first.device) return std::nullopt;
     // cat of the unsqueezed tensors would keep channels last; three dimensions can become four
     if (one->sizes.size() >= 3 && !known(contiguous(call, *one))) return std::nullopt;
     all.push_back({*one, false});

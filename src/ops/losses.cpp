@@ -21,8 +21,9 @@ Results loss_backward(const Call& call) {
   const TensorType *grad = tensor(call, 0), *self = tensor(call, 1), *target = tensor(call, 2);
   const auto reduction = number(call, 3);
   if (!grad || !self || !target || !reduction || !accepts(kFloats, self->dtype)) return std::nullopt;
-  if (self->sizes != target->sizes || grad->dtype != self->dtype || target->dtype != self->dtype) return std::nullopt;
-  if (*reduction == 0 ? grad->sizes != self->sizes : !grad->sizes.empty()) return std::nullopt;
+  if (!same(call, self->sizes, target->sizes) || grad->dtype != self->dtype || target->dtype != self->dtype)
+    return std::nullopt;
+  if (*reduction == 0 ? !same(call, grad->sizes, self->sizes) : !grad->sizes.empty()) return std::nullopt;
   // made with zeros_like in the contiguous format
   return just(fresh(self->dtype, self->device, self->sizes));
 }
@@ -30,7 +31,7 @@ Results loss_backward(const Call& call) {
 bool class_weight_fits(const Call& call, size_t i, const TensorType& self, const Expr& classes) {
   if (is_absent(call, i)) return true;
   const TensorType* weight = tensor(call, i);
-  return weight && weight->dtype == self.dtype && weight->sizes == Sizes{classes};
+  return weight && weight->dtype == self.dtype && same(call, weight->sizes, Sizes{classes});
 }
 
 // Scores [N, C] or [C] and targets [N] or [].
@@ -38,7 +39,7 @@ bool is_nll(const Call& call, const TensorType* self, const TensorType* target, 
   if (!self || !target || self->sizes.empty() || self->sizes.size() > 2 || !accepts(kFloats, self->dtype)) return false;
   if (target->dtype != Dtype::kI64 || self->device != target->device) return false;
   const Sizes batch(self->sizes.begin(), self->sizes.end() - 1);
-  return target->sizes == batch && class_weight_fits(call, weight_argument, *self, self->sizes.back());
+  return same(call, target->sizes, batch) && class_weight_fits(call, weight_argument, *self, self->sizes.back());
 }
 Results nll(const Call& call) {
   const TensorType *self = tensor(call, 0), *target = tensor(call, 1);
@@ -51,7 +52,7 @@ Results nll_backward(const Call& call) {
   const TensorType *grad = tensor(call, 0), *self = tensor(call, 1), *target = tensor(call, 2);
   const auto reduction = number(call, 4);
   if (!grad || !reduction || !is_nll(call, self, target, 3) || grad->dtype != self->dtype) return std::nullopt;
-  if (*reduction == 0 ? grad->sizes != target->sizes : !grad->sizes.empty()) return std::nullopt;
+  if (*reduction == 0 ? !same(call, grad->sizes, target->sizes) : !grad->sizes.empty()) return std::nullopt;
   return just(fresh(self->dtype, self->device, self->sizes));
 }
 
@@ -60,7 +61,7 @@ Results nll2d(const Call& call) {
   const TensorType *self = tensor(call, 0), *target = tensor(call, 1);
   const auto reduction = number(call, 3);
   if (!self || !target || !reduction || self->sizes.size() != 4 || !accepts(kFloats, self->dtype)) return std::nullopt;
-  if (target->dtype != Dtype::kI64 || target->sizes != Sizes{self->sizes[0], self->sizes[2], self->sizes[3]})
+  if (target->dtype != Dtype::kI64 || !same(call, target->sizes, Sizes{self->sizes[0], self->sizes[2], self->sizes[3]}))
     return std::nullopt;
   if (!class_weight_fits(call, 2, *self, self->sizes[1]) || self->device.kind != Device::Kind::kCpu)
     return std::nullopt;

@@ -39,7 +39,7 @@ Results multiply_add(const Call& call) {
   const auto sizes = product(call, a, tensor(call, 2));
   if (!self || !sizes || !can_run(*a) || self->dtype != a->dtype || self->device != a->device) return std::nullopt;
   const auto shape = broadcast(call, self->sizes, *sizes);
-  if (!shape || *shape != *sizes) return std::nullopt;
+  if (!shape || !same(call, *shape, *sizes)) return std::nullopt;
   if (accepts(kIntegers, a->dtype) && (!number(call, 3) || !number(call, 4))) return std::nullopt;
   return just(fresh(a->dtype, a->device, *sizes));
 }
@@ -47,7 +47,7 @@ template <auto product>
 Results multiply_add_(const Call& call) {
   const TensorType* self = tensor(call, 0);
   const auto made = multiply_add<product>(call);
-  if (!made || (*made)[0].type.sizes != self->sizes || !known(dense(call, *self))) return std::nullopt;
+  if (!made || !same(call, (*made)[0].type.sizes, self->sizes) || !known(dense(call, *self))) return std::nullopt;
   return just(same_as(call, 0));
 }
 

@@ -11,7 +11,7 @@ bool on_cpu(const TensorType& type) { return type.device.kind == Device::Kind::k
 bool parameter_fits(const Call& call, size_t i, const TensorType& input, const Sizes& sizes) {
   if (is_absent(call, i)) return true;
   const TensorType* given = tensor(call, i);
-  return given && given->sizes == sizes && given->device == input.device && given->dtype == input.dtype;
+  return given && same(call, given->sizes, sizes) && given->device == input.device && given->dtype == input.dtype;
 }
 
 std::optional<std::vector<bool>> mask(const Call& call, size_t i, size_t size) {
@@ -27,15 +27,15 @@ Dtype statistics_dtype(const TensorType& input) {
 }
 
 // The trailing sizes of the input are the normalised ones.
-bool ends_with(const Sizes& sizes, const Sizes& tail) {
+bool ends_with(const Call& call, const Sizes& sizes, const Sizes& tail) {
   if (tail.empty() || tail.size() > sizes.size()) return false;
-  return std::equal(tail.begin(), tail.end(), sizes.end() - static_cast<ptrdiff_t>(tail.size()));
+  return same(call, tail, Sizes(sizes.end() - static_cast<ptrdiff_t>(tail.size()), sizes.end()));
 }
 
 Results layer_norm(const Call& call) {
   const TensorType* input = tensor(call, 0);
   const Sizes* tail = integers(call, 1);
-  if (!input || !tail || !accepts(kFloats, input->dtype) || !ends_with(input->sizes, *tail)) return std::nullopt;
+  if (!input || !tail || !accepts(kFloats, input->dtype) || !ends_with(call, input->sizes, *tail)) return std::nullopt;
   if (!parameter_fits(call, 2, *input, *tail) || !parameter_fits(call, 3, *input, *tail)) return std::nullopt;
   Sizes stats = input->sizes;
   for (size_t i = stats.size() - tail->size(); i < stats.size(); ++i) stats[i] = 1;
@@ -48,8 +48,9 @@ Results layer_norm_backward(const Call& call) {
   const TensorType *grad = tensor(call, 0), *input = tensor(call, 1);
   const Sizes* tail = integers(call, 2);
   const auto wanted = mask(call, 7, 3);
-  if (!grad || !input || !tail || !wanted || !on_cpu(*input) || !ends_with(input->sizes, *tail)) return std::nullopt;
-  if (!accepts(kFloats, input->dtype) || grad->dtype != input->dtype || grad->sizes != input->sizes)
+  if (!grad || !input || !tail || !wanted || !on_cpu(*input) || !ends_with(call, input->sizes, *tail))
+    return std::nullopt;
+  if (!accepts(kFloats, input->dtype) || grad->dtype != input->dtype || !same(call, grad->sizes, input->sizes))
     return std::nullopt;
   if (!parameter_fits(call, 5, *input, *tail) || !parameter_fits(call, 6, *input, *tail)) return std::nullopt;
   std::vector<Result> results;
@@ -105,7 +106,7 @@ Results batch_norm_inference(const Call& call) { return batch_norm_of(call, fals
 Results batch_norm_backward(const Call& call) {
   const TensorType *grad = tensor(call, 0), *input = tensor(call, 1);
   const auto wanted = mask(call, 9, 3);
-  if (!grad || !input || !wanted || !fits_channels(call, *input, {2, 3, 4}) || grad->sizes != input->sizes ||
+  if (!grad || !input || !wanted || !fits_channels(call, *input, {2, 3, 4}) || !same(call, grad->sizes, input->sizes) ||
       grad->dtype != input->dtype)
     return std::nullopt;
   const auto format = batch_norm_format(call, *input);
@@ -137,7 +138,7 @@ Results group_norm_backward(const Call& call) {
   const TensorType *grad = tensor(call, 0), *input = tensor(call, 1);
   const auto wanted = mask(call, 9, 3);
   if (!grad || !input || !wanted || !fits_channels(call, *input, {4}) || grad->dtype != input->dtype ||
-      grad->sizes != input->sizes)
+      !same(call, grad->sizes, input->sizes))
     return std::nullopt;
   if (!known(contiguous(call, *input)) || !known(contiguous(call, *grad))) return std::nullopt;
   if (suggested_format(call, *input) != MemoryFormat::kContiguous) return std::nullopt;

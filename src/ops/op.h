@@ -30,6 +30,11 @@ struct Call {
   std::span<const graph::Arg> args;
   const graph::Graph* graph = nullptr;  ///< for the types of tensor arguments
   types::Dtype default_dtype = types::Dtype::kF32;
+  /// Answers a question about symbolic sizes that nothing known decides, and takes the answer down as a condition of
+  /// the graph. Empty: such a question has no answer.
+  std::function<bool(const types::Condition&)> decide = {};
+  /// The number that an expression is to be from now on, where a rule must count with it. Empty: as above.
+  std::function<int64_t(const types::Expr&)> fix = {};
   const types::TensorType& type(graph::ValueId id) const { return graph->value(id).type; }
 };
 

@@ -18,9 +18,9 @@ std::optional<Pair> pair_at(const Call& call, size_t i, std::optional<Pair> othe
 }
 
 // One dimension of the result. The last window starts inside the image or the padding to its left.
-std::optional<int64_t> windows(const Expr& size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation,
-                               bool ceil_mode) {
-  const auto n = size.constant();
+std::optional<int64_t> windows(const Call& call, const Expr& size, int64_t kernel, int64_t stride, int64_t padding,
+                               int64_t dilation, bool ceil_mode) {
+  const auto n = fixed_size(call, size);
   if (!n || kernel <= 0 || stride <= 0 || dilation <= 0 || padding < 0 || padding > kernel / 2) return std::nullopt;
   const int64_t room = *n + 2 * padding - dilation * (kernel - 1) - 1;
   const int64_t rounded = room + (ceil_mode ? stride - 1 : 0);
@@ -36,10 +36,10 @@ struct Window {
 std::optional<Sizes> pooled(const Call& call, const TensorType& self, const Window& window) {
   const size_t rank = self.sizes.size();
   if ((rank != 3 && rank != 4) || is_empty(call, self.sizes) != false) return std::nullopt;
-  const auto h = windows(self.sizes[rank - 2], window.kernel.h, window.stride.h, window.padding.h, window.dilation.h,
-                         window.ceil_mode);
-  const auto w = windows(self.sizes[rank - 1], window.kernel.w, window.stride.w, window.padding.w, window.dilation.w,
-                         window.ceil_mode);
+  const auto h = windows(call, self.sizes[rank - 2], window.kernel.h, window.stride.h, window.padding.h,
+                         window.dilation.h, window.ceil_mode);
+  const auto w = windows(call, self.sizes[rank - 1], window.kernel.w, window.stride.w, window.padding.w,
+                         window.dilation.w, window.ceil_mode);
   if (!h || !w) return std::nullopt;
   Sizes sizes = self.sizes;
   sizes[rank - 2] = *h;

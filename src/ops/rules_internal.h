@@ -59,9 +59,11 @@ Results just(Result result);
 // ---- truths about sizes (arguments.cpp) ----------------------------------------------------------------------------
 
 Truth equal(const Call& call, const Expr& a, const Expr& b);
-Truth less(const Call& call, const Expr& a, const Expr& b);       ///< a < b
-inline bool known(Truth truth) { return truth.value_or(false); }  ///< known to hold
+Truth less(const Call& call, const Expr& a, const Expr& b);             ///< a < b
+std::optional<int64_t> fixed_size(const Call& call, const Expr& size);  ///< as a number; a symbol becomes one if it may
+inline bool known(Truth truth) { return truth.value_or(false); }        ///< known to hold
 Truth equal(const Call& call, const Sizes& a, const Sizes& b);
+inline bool same(const Call& call, const Sizes& a, const Sizes& b) { return known(equal(call, a, b)); }
 Truth is_empty(const Call& call, const Sizes& sizes);  ///< has no elements
 
 // ---- layouts (layout.cpp) ------------------------------------------------------------------------------------------

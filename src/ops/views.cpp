@@ -185,7 +185,7 @@ std::optional<TensorType> expanded(const Call& call) {
       if (is_new) return std::nullopt;
       type.sizes[i] = size;
     }
-    if (type.sizes[i] != size) {
+    if (!known(equal(call, type.sizes[i], size))) {
       if (!known(equal(call, size, 1)) || less(call, type.sizes[i], 0) != false) return std::nullopt;
       stride = 0;
     }
@@ -310,7 +310,7 @@ Results split(const Call& call) {
   if (!self || self->sizes.empty() || !length || *length < 0) return std::nullopt;
   const auto dim = dimension(call, 2, self->sizes.size());
   if (!dim) return std::nullopt;
-  const auto size = self->sizes[*dim].constant();
+  const auto size = fixed_size(call, self->sizes[*dim]);
   if (!size || (*length == 0 && *size != 0)) return std::nullopt;
   Sizes lengths;
   for (int64_t at = 0; at < *size; at += *length) lengths.push_back(std::min(*length, *size - at));
@@ -335,7 +335,7 @@ Results unbind(const Call& call) {
   const TensorType* self = tensor(call, 0);
   if (!self || self->sizes.empty()) return std::nullopt;
   const auto dim = dimension(call, 1, self->sizes.size());
-  const auto count = dim ? self->sizes[*dim].constant() : std::nullopt;
+  const auto count = dim ? fixed_size(call, self->sizes[*dim]) : std::nullopt;
   if (!count || *count > 10000) return std::nullopt;
   std::vector<Result> results;
   for (int64_t i = 0; i < *count; ++i) results.push_back(view_of(0, without(*self, *dim, i)));
@@ -348,7 +348,7 @@ std::optional<TensorType> diagonal(const Call& call) {
   if (!self || !shift || self->sizes.size() < 2) return std::nullopt;
   const auto a = dimension(call, 2, self->sizes.size()), b = dimension(call, 3, self->sizes.size());
   if (!a || !b || *a == *b) return std::nullopt;
-  const auto rows = self->sizes[*a].constant(), columns = self->sizes[*b].constant();
+  const auto rows = fixed_size(call, self->sizes[*a]), columns = fixed_size(call, self->sizes[*b]);
   if (!rows || !columns) return std::nullopt;
   const int64_t length =
       std::max<int64_t>(0, *shift >= 0 ? std::min(*rows, *columns - *shift) : std::min(*rows + *shift, *columns));

@@ -170,7 +170,6 @@ def test_another_kind_of_argument_is_a_recompile_with_its_reason(other, word):
     assert again.reason
 
 
-@pytest.mark.xfail(strict=True, reason="sizes are static for now: every new size is recorded anew (docs/roadmap.md)")
 def test_a_size_that_changes_becomes_dynamic():
     g = magneto.compile(lambda x: (x * 2).sum(0))
     for rows in (3, 5, 7, 9, 11, 13):
@@ -178,7 +177,6 @@ def test_a_size_that_changes_becomes_dynamic():
     assert len(magneto.report().recompiles) <= 1
 
 
-@pytest.mark.xfail(strict=True, reason="sizes are static for now: every new size is recorded anew (docs/roadmap.md)")
 def test_dynamic_true_never_recompiles_for_a_size():
     g = magneto.compile(lambda x: x.reshape(-1) * x.shape[0], dynamic=True)
     for rows in (3, 5, 7, 9):

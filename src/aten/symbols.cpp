@@ -1,0 +1,267 @@
+// aten/symbols.cpp
+#include "aten/symbols.h"
+
+#include <c10/core/SymNodeImpl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+
+#include "base/check.h"
+
+namespace magneto::aten {
+
+using types::Condition;
+using types::Expr;
+using types::Relation;
+
+namespace {
+
+// An expression, or the answer to a question about two of them.
+class Node final : public c10::SymNodeImpl {
+ public:
+  Node(std::shared_ptr<Symbols> symbols, Expr expr) : symbols_(std::move(symbols)), expr_(std::move(expr)) {}
+  Node(std::shared_ptr<Symbols> symbols, Condition question)
+      : symbols_(std::move(symbols)), question_(std::move(question)) {}
+
+  const Expr& expr() const {
+    TORCH_CHECK(!question_, "a truth where a size is needed");
+    return expr_;
+  }
+
+  bool is_int() override { return !question_; }
+  bool is_bool() override { return question_.has_value(); }
+  bool is_float() override { return false; }
+  bool has_hint() override { return true; }
+  bool is_symbolic() override { return true; }
+  c10::SymNode clone() override { return c10::SymNode::reclaim_copy(this); }
+  std::string str() override { return question_ ? types::to_string(*question_) : types::to_string(expr_); }
+
+  c10::SymNode wrap_int(int64_t number) override { return make(Expr(number)); }
+  c10::SymNode wrap_bool(bool truth) override { return make(Condition{0, truth ? Relation::kEq : Relation::kNe, 0}); }
+
+  c10::SymNode add(const c10::SymNode& other) override { return make(expr() + of(other)); }
+  c10::SymNode sub(const c10::SymNode& other) override { return make(expr() - of(other)); }
+  c10::SymNode mul(const c10::SymNode& other) override { return make(expr() * of(other)); }
+  c10::SymNode neg() override { return make(-expr()); }
+  c10::SymNode floordiv(const c10::SymNode& other) override { return make(Expr::floor_div(expr(), divisor(other))); }
+  c10::SymNode mod(const c10::SymNode& other) override { return make(Expr::mod(expr(), divisor(other))); }
+  c10::SymNode sym_min(const c10::SymNode& other) override { return make(Expr::min(expr(), of(other))); }
+  c10::SymNode sym_max(const c10::SymNode& other) override { return make(Expr::max(expr(), of(other))); }
+  c10::SymNode ceil() override { return clone(); }
+  c10::SymNode floor() override { return clone(); }
+
+  c10::SymNode eq(const c10::SymNode& other) override { return make(Condition{expr(), Relation::kEq, of(other)}); }
+  c10::SymNode ne(const c10::SymNode& other) override { return make(Condition{expr(), Relation::kNe, of(other)}); }
+  c10::SymNode lt(const c10::SymNode& other) override { return make(Condition{expr(), Relation::kLt, of(other)}); }
+  c10::SymNode le(const c10::SymNode& other) override { return make(Condition{expr(), Relation::kLe, of(other)}); }
+  c10::SymNode gt(const c10::SymNode& other) override { return make(Condition{of(other), Relation::kLt, expr()}); }
+  c10::SymNode ge(const c10::SymNode& other) override { return make(Condition{of(other), Relation::kLe, expr()}); }
+
+  // Truths are decided where they are joined: that may fix more than needed, never less.
+  c10::SymNode sym_and(const c10::SymNode& other) override { return wrap_bool(truth() && of_bool(other)); }
+  c10::SymNode sym_or(const c10::SymNode& other) override { return wrap_bool(truth() || of_bool(other)); }
+  c10::SymNode sym_not() override { return wrap_bool(!truth()); }
+  c10::SymNode sym_ite(const c10::SymNode& then, const c10::SymNode& otherwise) override {
+    return truth() ? then : otherwise;
+  }
+
+  int64_t guard_int(const char*, int64_t) override { return symbols_->fix(expr()); }
+  int64_t int_() override { return symbols_->fix(expr()); }
+  bool guard_bool(const char*, int64_t) override { return truth(); }
+  bool bool_() override { return truth(); }
+  std::optional<int64_t> maybe_as_int() override { return question_ ? std::nullopt : expr_.constant(); }
+  std::optional<int64_t> constant_int() override { return maybe_as_int(); }
+
+  using Nodes = c10::ArrayRef<c10::SymNode>;
+  c10::SymNode is_contiguous(Nodes sizes, Nodes strides) override {
+    std::vector<size_t> order(sizes.size());
+    std::iota(order.rbegin(), order.rend(), 0);
+    return wrap_bool(is_dense(sizes, strides, order));
+  }
+  c10::SymNode is_channels_last_contiguous_2d(Nodes sizes, Nodes strides) override {
+    return wrap_bool(sizes.size() == 4 && is_dense(sizes, strides, {1, 3, 2, 0}));
+  }
+  c10::SymNode is_channels_last_contiguous_3d(Nodes sizes, Nodes strides) override {
+    return wrap_bool(sizes.size() == 5 && is_dense(sizes, strides, {1, 4, 3, 2, 0}));
+  }
+  c10::SymNode is_channels_last_strides_2d(Nodes sizes, Nodes strides) override {
+    return wrap_bool(sizes.size() == 4 && grows(sizes, strides, {1, 3, 2, 0}));
+  }
+  c10::SymNode is_channels_last_strides_3d(Nodes sizes, Nodes strides) override {
+    return wrap_bool(sizes.size() == 5 && grows(sizes, strides, {1, 4, 3, 2, 0}));
+  }
+  c10::SymNode is_non_overlapping_and_dense(Nodes sizes, Nodes strides) override {
+    std::vector<size_t> order(sizes.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return hint(strides[a]) < hint(strides[b]); });
+    return wrap_bool(is_dense(sizes, strides, order));
+  }
+
+ private:
+  template <class Content>
+  c10::SymNode make(Content content) const {
+    return c10::make_intrusive<Node>(symbols_, std::move(content));
+  }
+  const Expr& of(const c10::SymNode& other) const {
+    const auto* node = dynamic_cast<const Node*>(other.get());
+    TORCH_CHECK(node, "a symbolic size of another compiler");
+    return node->expr();
+  }
+  static bool of_bool(const c10::SymNode& other) { return other->guard_bool(__FILE__, __LINE__); }
+  Expr divisor(const c10::SymNode& other) const {
+    const Expr& value = of(other);
+    TORCH_CHECK(!symbols_->equal(value, 0), "division by zero");
+    return value;
+  }
+  int64_t hint(const c10::SymNode& other) const { return symbols_->hint(of(other)); }
+  bool truth() const {
+    TORCH_CHECK(question_, "a size where a truth is needed");
+    return symbols_->decide(*question_);
+  }
+
+  // Whether the dimensions, taken in this order, lie behind one another without gaps. Those of size 1 may have any
+  // stride.
+  bool is_dense(Nodes sizes, Nodes strides, const std::vector<size_t>& order) const {
+    for (const c10::SymNode& size : sizes)
+      if (symbols_->equal(of(size), 0)) return true;
+    Expr expected = 1;
+    for (size_t dim : order) {
+      if (symbols_->equal(of(sizes[dim]), 1)) continue;
+      if (!symbols_->equal(of(strides[dim]), expected)) return false;
+      expected = expected * of(sizes[dim]);
+    }
+    return true;
+  }
+
+  // torch's weaker notion of channels last: strides grow in this order, and channels do not look like rows.
+  bool grows(Nodes sizes, Nodes strides, const std::vector<size_t>& order) const {
+    Expr least = 0;
+    if (symbols_->equal(of(strides[1]), 0)) return false;
+    for (size_t dim : order) {
+      if (symbols_->equal(of(sizes[dim]), 0)) return false;
+      if (symbols_->less(of(strides[dim]), least)) return false;
+      if (dim == 0 && symbols_->equal(least, of(strides[1]))) return false;
+      least = of(strides[dim]);
+      if (symbols_->less(1, of(sizes[dim]))) least = least * of(sizes[dim]);
+    }
+    return true;
+  }
+
+  const std::shared_ptr<Symbols> symbols_;
+  const Expr expr_;
+  const std::optional<Condition> question_;
+};
+
+Condition opposite(const Condition& condition) {
+  switch (condition.relation) {
+    case Relation::kEq:
+      return {condition.left, Relation::kNe, condition.right};
+    case Relation::kNe:
+      return {condition.left, Relation::kEq, condition.right};
+    case Relation::kLt:
+      return {condition.right, Relation::kLe, condition.left};
+    case Relation::kLe:
+      return {condition.right, Relation::kLt, condition.left};
+  }
+  return condition;
+}
+
+// What the expressions alone say.
+std::optional<bool> known(const Condition& question, const std::vector<int64_t>& least) {
+  const Expr difference = question.right - question.left;
+  const auto low = difference.lower_bound(least), high = (-difference).lower_bound(least);
+  const bool greater = low && *low > 0, at_least = low && *low >= 0;  // right > left, right >= left
+  const bool smaller = high && *high > 0, at_most = high && *high >= 0;
+  switch (question.relation) {
+    case Relation::kEq:
+      if (question.left == question.right) return true;
+      if (greater || smaller || difference.is_constant()) return false;
+      break;
+    case Relation::kNe:
+      if (question.left == question.right) return false;
+      if (greater || smaller || difference.is_constant()) return true;
+      break;
+    case Relation::kLt:
+      if (greater) return true;
+      if (at_most) return false;
+      break;
+    case Relation::kLe:
+      if (at_least) return true;
+      if (smaller) return false;
+      break;
+  }
+  return std::nullopt;
+}
+
+std::atomic<Symbols::Unwrap> unwrap{nullptr};
+
+}  // namespace
+
+void Symbols::set_unwrap(Unwrap function) { unwrap = function; }
+
+std::optional<Expr> Symbols::wrapped(const at::Tensor& tensor) const {
+  const Unwrap function = unwrap;
+  return function ? function(tensor) : std::nullopt;
+}
+
+Expr Symbols::add(int64_t hint) {
+  Expr symbol = Expr::symbol(static_cast<uint32_t>(hints_.size()));
+  hints_.push_back(hint);
+  least_.push_back(0);
+  return symbol;
+}
+
+bool Symbols::admit(const Expr& expr) {
+  std::vector<uint32_t> symbols;
+  expr.collect_symbols(symbols);
+  for (uint32_t symbol : symbols)
+    if (hints_[symbol] < 2) return false;
+  for (uint32_t symbol : symbols) {
+    require({2, Relation::kLe, Expr::symbol(symbol)});
+    least_[symbol] = 2;
+  }
+  return true;
+}
+
+void Symbols::require(Condition condition) {
+  const size_t hash = condition.left.hash() * 31 + condition.right.hash() * 4 + static_cast<size_t>(condition.relation);
+  const auto [first, last] = by_hash_.equal_range(hash);
+  if (std::any_of(first, last, [&](const auto& known) { return conditions_[known.second] == condition; })) return;
+  by_hash_.emplace(hash, conditions_.size());
+  conditions_.push_back(std::move(condition));
+}
+
+bool Symbols::decide(const Condition& question) {
+  // Bounds are known only of symbols that take part in sizes; a Python int may be anything.
+  std::vector<uint32_t> symbols;
+  question.left.collect_symbols(symbols);
+  question.right.collect_symbols(symbols);
+  if (std::all_of(symbols.begin(), symbols.end(), [&](uint32_t symbol) { return least_[symbol] == 2; }))
+    if (const auto answer = known(question, least_)) return *answer;
+  const bool holds = question.holds(hints_);
+  require(holds ? question : opposite(question));
+  return holds;
+}
+
+int64_t Symbols::fix(const Expr& expr) {
+  const int64_t value = hint(expr);
+  const bool is_hint = equal(expr, value);
+  base::check(is_hint, "symbols: ", types::to_string(expr), " is not its hint ", value);
+  return value;
+}
+
+c10::SymInt Symbols::to_torch(const Expr& expr) {
+  if (const auto number = expr.constant()) return c10::SymInt(*number);
+  return c10::SymInt(c10::SymNode(c10::make_intrusive<Node>(shared_from_this(), expr)));
+}
+
+std::optional<Expr> Symbols::from_torch(const c10::SymInt& number) {
+  if (const auto plain = number.maybe_as_int()) return Expr(*plain);
+  const auto node = number.toSymNode();
+  const auto* ours = dynamic_cast<const Node*>(node.get());
+  return ours ? std::optional<Expr>(ours->expr()) : std::nullopt;
+}
+
+}  // namespace magneto::aten

@@ -1,0 +1,115 @@
+// Sizes that change: which of them are symbols, and the sketch beside the recording (capture/sketch.h).
+#include "capture/hook.h"
+#include "capture/recorder.h"
+#include "capture/tensor_meta.h"
+
+namespace magneto::capture {
+
+// torch._dynamo.mark_dynamic and its kin leave sets of dimensions on the tensor.
+static bool is_marked(PyObject* tensor, const char* mark, size_t dimension) {
+  PyObject* dict = instance_dict(tensor);
+  PyObject* marks = dict ? PyDict_GetItemString(dict, mark) : nullptr;
+  if (!marks || !PyAnySet_Check(marks)) return false;
+  Ref number = Ref::take(PyLong_FromSize_t(dimension));
+  const int found = PySet_Contains(marks, number.get());
+  if (found < 0) PyErr_Clear();
+  return found == 1;
+}
+
+static bool is_marked(PyObject* tensor) {
+  PyObject* dict = instance_dict(tensor);
+  return dict && (PyDict_GetItemString(dict, "_dynamo_dynamic_indices") ||
+                  PyDict_GetItemString(dict, "_dynamo_weak_dynamic_indices"));
+}
+
+bool Recorder::wants_sketch() const {
+  if (changing_.all || !changing_.paths.empty()) return true;
+  for (const auto& [object, entry] : table_)
+    if (entry.cls == Info::Class::kOutside && is_tensor(object) && is_marked(object)) return true;
+  return false;
+}
+
+void Recorder::make_symbolic(PyObject* tensor, const std::string& path, TensorMeta& meta) {
+  const size_t dims = meta.sizes_strides.size() / 2;
+  std::vector<int32_t> symbols(dims, -1);
+  bool any = false;
+  for (size_t d = 0; d < dims; ++d) {
+    const int64_t size = meta.sizes_strides[d];
+    const bool changes = changing_.all || is_volatile(size_path(path, d)) ||
+                         is_marked(tensor, "_dynamo_dynamic_indices", d) ||
+                         is_marked(tensor, "_dynamo_weak_dynamic_indices", d);
+    if (size < 2 || !changes || is_marked(tensor, "_dynamo_static_indices", d)) continue;
+    symbols[d] = static_cast<int32_t>(symbols_->hints().size());
+    symbols_->admit(new_symbol(size));
+    any = true;
+  }
+  if (any) meta.set_symbols(std::move(symbols));
+}
+
+static std::string words_of_error() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  Ref kind = Ref::take(type), error = Ref::take(value), trace = Ref::take(traceback);
+  Ref text = Ref::take(error ? PyObject_Str(error.get()) : nullptr);
+  const char* words = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  std::string result = words ? words : "an error";
+  PyErr_Clear();
+  return result;
+}
+
+PyObject* Recorder::repeat_in_sketch(PyObject* result, std::span<PyObject* const> operands,
+                                     const std::function<PyObject*(PyObject* const*)>& run) {
+  if (!active_ || !sketch_ || !sketch_->alive()) return result;
+  Ref live = Ref::take(result);
+  Hooked nobody(nullptr);  // symbolic integers are made by Python code
+  trace_->leave();
+  try {
+    std::vector<Ref> held;
+    std::vector<PyObject*> counterparts{nullptr};  // room in front, as vector calls want it
+    for (PyObject* operand : operands) {
+      held.push_back(sketch_->translate(operand, [&](PyObject* object) {
+        auto expr = number(object);
+        if (expr && !expr->is_constant()) passed_.emplace_back(*expr, PyLong_AsLongLong(object));
+        return expr;
+      }));
+      counterparts.push_back(held.back().get());
+    }
+    Ref sketched;
+    if (sketch_->alive()) {
+      sketch_->trace().enter();
+      sketched = Ref::take(run(counterparts.data() + 1));
+      sketch_->trace().leave();
+      if (!sketched) sketch_->give_up(words_of_error());
+    }
+    if (sketched && !sketch_->trace().take_unclaimed().empty()) sketch_->give_up("a tensor from nowhere");
+    if (sketched && sketch_->alive()) {
+      live = sketch_->pair(std::move(live), sketched.get(),
+                           [&](PyObject* value, types::Expr expr) { return new_number(value, std::move(expr)); });
+      if (!is_value(live.get()) && !is_tensor(live.get()) && !info(live.get())) enter_made(live.get());
+    }
+  } catch (const std::exception& error) {
+    sketch_->give_up(error.what());
+    if (sketch_->trace().entered()) sketch_->trace().leave();
+  }
+  trace_->enter();
+  return live.release();
+}
+
+void Recorder::finish_sketch() {
+  if (!sketch_) return;
+  if (sketch_->alive()) {
+    const auto& conditions = symbols_->conditions();
+    guards().conditions.insert(guards().conditions.end(), conditions.begin(), conditions.end());
+    return;
+  }
+  segment_->fixed_sizes = sketch_->why();
+  // Without its sketch a graph has numbers where torch took symbols: they are what they are now.
+  for (const auto& [expr, value] : passed_) guards().conditions.push_back({expr, types::Relation::kEq, value});
+  for (const FloatingStep& step : guards().steps)
+    for (size_t d = 0; step.kind == FloatingStep::Kind::kTensor && d < step.meta.symbols.size(); ++d)
+      if (step.meta.symbols[d] >= 0)
+        guards().conditions.push_back({types::Expr::symbol(static_cast<uint32_t>(step.meta.symbols[d])),
+                                       types::Relation::kEq, step.meta.sizes_strides[d]});
+}
+
+}  // namespace magneto::capture

@@ -10,7 +10,8 @@ namespace magneto::loop {
 
 namespace {
 
-// f32 -> half of 5 exponent bits or bf16, in double: scale so that the last bit kept is worth one, round, scale back.
+// To a half type, in double: scale so that the last bit kept is worth one, round, scale back. By way of f32, as torch
+// and all hardware do it, so that an f64 is rounded twice.
 double round_bits(double value, int mantissa, int least_exponent, double most) {
   if (value == 0 || !std::isfinite(value)) return value;
   const int exponent = std::max(std::ilogb(value), least_exponent);
@@ -28,9 +29,9 @@ double round_to(Dtype dtype, double value) {
     case Dtype::kF32:
       return static_cast<double>(static_cast<float>(value));
     case Dtype::kF16:
-      return round_bits(value, 10, -14, 65504.0);
+      return round_bits(static_cast<double>(static_cast<float>(value)), 10, -14, 65504.0);
     case Dtype::kBF16:
-      return round_bits(value, 7, -126, 3.3895313892515355e38);
+      return round_bits(static_cast<double>(static_cast<float>(value)), 7, -126, 3.3895313892515355e38);
     default:
       return value;
   }

@@ -221,6 +221,7 @@ class Verifier {
 
   struct Here {  ///< where in a kernel a statement stands
     bool in_phase = false, in_lanes = false, in_once = false, vectorised = false;
+    AxisId last_axis{};  ///< of the innermost loop
   };
 
   void kernel(const Kernel& k) {
@@ -270,6 +271,11 @@ class Verifier {
     if (!places_.count({id, index})) say(name(id), " is stored to and read at another place, in ", where_);
   }
 
+  /// Whether an index may differ from step to step: it depends on the axis, or on a value, which may.
+  bool moves(TermId id, const Here& here) const {
+    return uses_.depends(id, here.last_axis) || !uses_.of(id).locals.empty();
+  }
+
   void define(LocalId local) {
     if (known_[local.index()]) say(program_.local_of(local).name, " is named twice in ", where_);
     known_[local.index()] = true;
@@ -299,13 +305,17 @@ class Verifier {
         return;
       case Kind::kStore:
       case Kind::kUpdate:
-        return store(s);
+        return store(s, here);
       case Kind::kLoop:
         return loop(s.loop.front(), here);
     }
   }
 
-  void store(const Statement& s) {
+  void store(const Statement& s, const Here& here) {
+    if (s.kind == Statement::Kind::kStore && here.last_axis.valid() &&
+        std::none_of(s.index.begin(), s.index.end(), [&](TermId id) { return moves(id, here); }))
+      say("all steps along ", program_.axis_name(here.last_axis), " store to the same place of ", name(s.buffer),
+          ", in ", where_);
     stored_here_.insert(s.buffer);
     const Buffer& b = program_.buffer(s.buffer);
     if (s.index.size() != b.type.sizes.size())
@@ -348,6 +358,7 @@ class Verifier {
     bind(l.ranges, where_);
     Here inside = here;
     inside.in_phase |= !lanes;
+    inside.last_axis = l.ranges.back().axis;
     inside.in_lanes |= lanes;
     inside.vectorised |= !lanes && vectorised;
     std::set<BufferId> filled;

@@ -187,26 +187,7 @@ Value CTarget::constant(Type t, Number number) {
   return t.lanes == 1 ? one : splat(one, t.lanes);
 }
 
-Value CTarget::size(const types::Expr& size) {
-  std::string text = to_string(size);
-  if (size.is_constant()) return {literal(Dtype::kI64, Number::of_int(size.value_or(0))), of(Dtype::kI64, 1)};
-  // Sums and products are C as they stand; // and % round to minus infinity, and sizes are never negative where they
-  // divide, so that C's do the same. min and max are functions.
-  std::string c;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '/' && text[i + 1] == '/') ++i;
-    c += text[i];
-  }
-  for (const Op op : {Op::kMin, Op::kMax}) {
-    const std::string head = concat(word(op), "(");
-    for (size_t at = c.find(head); at != std::string::npos; at = c.find(head, at + head.size() + 4)) {
-      const Value a{"0", of(Dtype::kI64, 1)};
-      extreme(op, a, a);
-      c.replace(at, head.size(), concat(word(op), "_i64("));
-    }
-  }
-  return {is_name(c) ? c : concat("(", c, ")"), of(Dtype::kI64, 1)};
-}
+Value CTarget::symbol(uint32_t index) { return {concat("s", index), of(Dtype::kI64, 1)}; }
 
 Value CTarget::unary(Op op, const Value& a) {
   const Dtype d = a.type.dtype;

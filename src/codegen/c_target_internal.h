@@ -20,7 +20,7 @@ class CTarget : public Target {
   }
 
   Value constant(Type type, loop::Number number) override;
-  Value size(const types::Expr& size) override;
+  Value symbol(uint32_t index) override;
   Value unary(loop::Op op, const Value& a) override;
   Value binary(loop::Op op, const Value& a, const Value& b) override;
   Value where(const Value& condition, const Value& a, const Value& b) override;
@@ -40,6 +40,7 @@ class CTarget : public Target {
   void loop(Value& axis, const Value& limit, int64_t step, const std::vector<Value*>& carried,
             const std::function<void()>& body) override;
   void write_at(size_t depth) override { scopes_.write_at(depth); }
+  size_t writing() const override { return scopes_.at(); }
 
  protected:
   virtual std::string function_head() const = 0;  ///< static inline, __device__

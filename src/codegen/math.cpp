@@ -44,7 +44,7 @@ class Formula {
     const Value q = fma(mul(r, r), p, r);
     const Value scale = keep(power_of_two(sub_int(to_int(n), 1)), "scale");
     const Value y = keep(fma(scale, q, sub(scale, real(0.5))), "y");
-    return where(compare(Op::kEq, x, real(0)), x, add(y, y));
+    return zero_stays(x, add(y, y));
   }
 
   Value log(const Value& x) { return logarithm(x, false); }
@@ -55,14 +55,14 @@ class Formula {
     const Value lost = div(sub(x, sub(u, real(1))), u);  // what the sum rounded away
     const Value y = keep(log(u), "y");
     const Value fine = t_.binary(Op::kAnd, compare(Op::kGt, u, real(0)), compare(Op::kLt, u, real(kInf)));
-    return where(compare(Op::kEq, x, real(0)), x, where(fine, add(y, lost), y));
+    return zero_stays(x, where(fine, add(y, lost), y));
   }
 
   Value tanh(const Value& x) {
     const Value a = keep(t_.unary(Op::kAbs, x), "a"), z = keep(mul(x, x), "z");
     const Value p = polynomial(z, {-0.005704511422663927, 0.02063867636024952, -0.05373959243297577,
                                    0.13331440091133118, -0.3333328068256378});
-    const Value small = fma(mul(x, z), p, x);
+    const Value small = mul(x, fma(z, p, real(1)));  // keeps the sign of a zero
     const Value e = exp(keep(add(a, a), "twice"));
     const Value large = t_.binary(Op::kCopysign, sub(real(1), div(real(2), add(e, real(1)))), x);
     return where(compare(Op::kLt, a, real(0.625)), small, large);
@@ -106,11 +106,12 @@ class Formula {
     const Value odd = keep(t_.binary(Op::kOr, is(1), is(3)), "odd");
     if (op == Op::kTan) {
       const Value top = where(odd, cosine, sine), bottom = where(odd, t_.unary(Op::kNeg, sine), cosine);
-      return t_.cast(Dtype::kF32, div(top, bottom));
+      return zero_stays(x, t_.cast(Dtype::kF32, div(top, bottom)));
     }
     const Value size = keep(where(odd, cosine, sine), "size");
     const Value negative = t_.binary(Op::kGe, quarter, real64(2));
-    return t_.cast(Dtype::kF32, where(negative, t_.unary(Op::kNeg, size), size));
+    const Value y = t_.cast(Dtype::kF32, where(negative, t_.unary(Op::kNeg, size), size));
+    return op == Op::kSin ? zero_stays(x, y) : y;
   }
 
  private:
@@ -124,6 +125,7 @@ class Formula {
   Value mul(const Value& a, const Value& b) { return t_.binary(Op::kMul, a, b); }
   Value div(const Value& a, const Value& b) { return t_.binary(Op::kDiv, a, b); }
   Value fma(const Value& a, const Value& b, const Value& c) { return t_.fma(a, b, c); }
+  Value zero_stays(const Value& x, const Value& y) { return where(compare(Op::kEq, x, real(0)), x, y); }
   Value compare(Op op, const Value& a, const Value& b) { return t_.binary(op, a, b); }
   Value where(const Value& c, const Value& a, const Value& b) { return t_.where(c, a, b); }
   Value keep(const Value& a, std::string_view name) { return t_.keep(a, name); }

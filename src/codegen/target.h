@@ -43,7 +43,8 @@ class Target {
 
   // values
   virtual Value constant(Type type, loop::Number number) = 0;
-  virtual Value size(const types::Expr& size) = 0;
+  virtual Value symbol(uint32_t index) = 0;
+  Value size(const types::Expr& size);  ///< written in scope 0: symbols are known from the start
   virtual Value unary(loop::Op op, const Value& a) = 0;
   virtual Value binary(loop::Op op, const Value& a, const Value& b) = 0;
   virtual Value where(const Value& condition, const Value& a, const Value& b) = 0;
@@ -78,6 +79,7 @@ class Target {
 
   /// Text goes into scope `depth` until the next call; scopes are numbered from the outside.
   virtual void write_at(size_t depth) = 0;
+  virtual size_t writing() const = 0;
 };
 
 }  // namespace magneto::codegen

@@ -39,6 +39,20 @@ TEST(Cpp, RandomProgramsAreValidAndReadBack) {
   }
 }
 
+TEST(Cpp, TheComparisonSeesADifference) {
+  const auto text = [](const std::string& number) {
+    return "loop {\n in x: f32[s1]\n out y: f32[s1]\n kernel k() {\n phase j < s1, vector 8 {\n store y[j] = x[j] + " +
+           number + "\n }\n }\n}\n";
+  };
+  const loop::Program right = loop::parse(text("1.0")), wrong = loop::parse(text("where(j == 30, 1.001, 1.0)"));
+  const toolchain::Library library =
+      toolchain::compile_cpp(cpp::print(units_of(wrong), host_machine()), compiler_flags(host_machine()));
+  const auto find = [&](const loop::Kernel&) { return reinterpret_cast<CpuKernel*>(library.get("k")); };
+  EXPECT_EQ(compare(wrong, {1, 50}, 3, find), "");
+  EXPECT_NE(compare(right, {1, 50}, 3, find), "");
+  EXPECT_EQ(compare(right, {1, 30}, 3, find), "");
+}
+
 class CppRandom : public testing::TestWithParam<unsigned> {};
 TEST_P(CppRandom, KernelsAgreeWithTheInterpreter) { agree(random_cases(GetParam() * 40, 40), host_machine(), "g++"); }
 INSTANTIATE_TEST_SUITE_P(Batch, CppRandom, testing::Range(0u, 8u));

@@ -101,7 +101,7 @@ void CTarget::store(const Access& a, const Value& value, bool /*of_row*/) {
   scopes_.line(concat(name, "(", plus(to, a.offset), stride, ", ", bare(value.text), ");"));
 }
 
-void CTarget::update(const Access& a, Fold fold, const Value& value, bool atomic) {
+void CTarget::update(const Access& a, Fold fold, const Value& value, bool atomic, bool /*of_row*/) {
   constexpr Op kOps[] = {Op::kAdd, Op::kMul, Op::kMax, Op::kMin};
   const Op op = kOps[static_cast<size_t>(fold)];
   const std::string place = concat(pointer(a.buffer), "[", bare(a.offset.text), "]");

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "codegen/c_target_internal.h"
 #include "codegen/math.h"
+#include "loop/semantics.h"
 
 namespace magneto::codegen {
 
@@ -50,38 +51,16 @@ std::string literal(Dtype dtype, Number number) {
     const std::string typed = is_small(dtype) ? concat("(", types::name(dtype), ")", text) : text;
     return number.whole < 0 || is_small(dtype) ? concat("(", typed, ")") : typed;
   }
-  if (loop::is_half(dtype)) {
+  if (loop::is_half(dtype)) {  // the bits, since that is what a half is here
     uint16_t bits = 0;
-    char memory[2];
-    loop::Number rounded = number;
-    // the bits, since that is what a half is here
-    const double real = loop::round_to(dtype, rounded.real);
-    if (dtype == Dtype::kBF16) {
-      const auto f = static_cast<float>(real);
-      uint32_t wide = 0;
-      __builtin_memcpy(&wide, &f, 4);
-      bits = static_cast<uint16_t>(wide >> 16);
-    } else {
-      const auto f = static_cast<float>(std::fabs(real));
-      const int exponent = real == 0 ? -15 : std::ilogb(f);
-      if (real != real)
-        bits = 0x7e00;
-      else if (std::isinf(f))
-        bits = 0x7c00;
-      else if (exponent < -14)
-        bits = static_cast<uint16_t>(std::ldexp(static_cast<double>(f), 24));
-      else
-        bits = static_cast<uint16_t>((exponent + 15) << 10 |
-                                     (static_cast<int>(std::ldexp(static_cast<double>(f), 10 - exponent)) - 1024));
-      if (std::signbit(real)) bits |= 0x8000;
-    }
-    (void)memory;
+    loop::write(dtype, &bits, number);
     return concat("((", types::name(dtype), ")", bits, ")");
   }
   const bool wide = dtype == Dtype::kF64;
-  if (number.real != number.real) return wide ? "__builtin_nan(\"\")" : "__builtin_nanf(\"\")";
+  // each target defines these words
+  if (number.real != number.real) return wide ? "nan_f64" : "nan_f32";
   if (std::isinf(number.real)) {
-    const std::string inf = wide ? "__builtin_inf()" : "__builtin_inff()";
+    const std::string inf = wide ? "inf_f64" : "inf_f32";
     return number.real < 0 ? concat("(-", inf, ")") : inf;
   }
   char buffer[40];
@@ -453,6 +432,7 @@ void CTarget::loop(Value& axis, const Value& limit, int64_t step, const std::vec
   body();
   const std::string text = scopes_.close();
   const std::string next = step == 1 ? concat("++", axis.text) : concat(axis.text, " += ", step);
+  if (!before_loop().empty()) scopes_.line(before_loop());
   scopes_.line(concat("for (; ", axis.text, " < ", bare(limit.text), "; ", next, ") {"));
   scopes_.block(text);
   scopes_.line("}");

@@ -34,7 +34,7 @@ class CTarget : public Target {
   Value keep(const Value& a, std::string_view hint) override;
   Value load(const Access& access) override;
   void store(const Access& access, const Value& a, bool of_row) override;
-  void update(const Access& access, loop::Fold fold, const Value& a, bool atomic) override;
+  void update(const Access& access, loop::Fold fold, const Value& a, bool atomic, bool of_row) override;
   Value variable(std::string_view hint, const Value& first) override;
   void assign(Value& variable, const Value& a) override;
   void loop(Value& axis, const Value& limit, int64_t step, const std::vector<Value*>& carried,
@@ -47,6 +47,7 @@ class CTarget : public Target {
   /// How the language calls its own f(x) of the math library, for one element.
   virtual std::string library_call(loop::Op op, loop::Dtype dtype, const std::string& operands) const = 0;
   virtual bool uses_formulas() const { return false; }
+  virtual std::string_view before_loop() const { return ""; }   ///< a line of its own
   virtual Value half_of(loop::Dtype half, const Value& a) = 0;  ///< of an f32, any number of lanes
   virtual Value from_half(const Value& a) = 0;                  ///< to f32
 

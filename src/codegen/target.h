@@ -60,7 +60,7 @@ class Target {
   // memory
   virtual Value load(const Access& access) = 0;
   virtual void store(const Access& access, const Value& a, bool of_row) = 0;
-  virtual void update(const Access& access, loop::Fold fold, const Value& a, bool atomic) = 0;
+  virtual void update(const Access& access, loop::Fold fold, const Value& a, bool atomic, bool of_row) = 0;
 
   // loops: `carried` are the values that the body changes through `assign`; behind the loop they are what they were
   // last
@@ -75,7 +75,8 @@ class Target {
   virtual bool vectors() const { return true; }                   ///< false: a vector is so many threads' work
   virtual Value shared(loop::Fold, const Value& a) { return a; }  ///< the fold of what all threads have
   virtual void shared_position(loop::Fold, Value&, Value&) {}
-  virtual void end_phase(bool /*filled_rows*/) {}
+  /// Behind a phase; `read_later`: it stored what another phase may read.
+  virtual void end_phase(bool /*read_later*/) {}
 
   /// Text goes into scope `depth` until the next call; scopes are numbered from the outside.
   virtual void write_at(size_t depth) = 0;

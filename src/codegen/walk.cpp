@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "base/check.h"
@@ -33,8 +34,11 @@ class Walker {
  public:
   Walker(const Program& program, const Uses& uses, const Kernel& kernel, Target& target)
       : program_(program), kernel_(kernel), target_(target), uses_(uses), scopes_(1) {
-    for (const TermId id : terms_of(program, kernel))
-      for (const TermId operand : program.term(id).operands) ++readers_[operand];
+    for (const TermId id : terms_of(program, kernel)) {
+      const Term& t = program.term(id);
+      for (const TermId operand : t.operands) ++readers_[operand];
+      if (t.op == Op::kLoad || t.op == Op::kGuarded) loaded_.insert(BufferId(t.id));
+    }
     const auto statement = [&](const Statement& s) { for_each_term(s, [&](TermId id) { ++readers_[id]; }); };
     for_each_statement(kernel.once, statement);
     for_each_statement(kernel.body, statement);
@@ -287,7 +291,7 @@ class Walker {
           if (s.kind == Statement::Kind::kStore)
             target_.store(place, value, !in_phase_ && !lane_axis_.valid());
           else
-            target_.update(place, *s.fold, value, s.atomic);
+            target_.update(place, *s.fold, value, s.atomic, !in_phase_ && !lane_axis_.valid());
         }
         return;
       }
@@ -473,10 +477,9 @@ class Walker {
     });
     in_phase_ = was_in_phase;
     for (const Statement* s : folds) finish(*s, in_lanes, all, single);
-    bool filled = false;
-    for (const Statement& s : l.body)
-      filled |= s.kind == Statement::Kind::kStore && program_.buffer(s.buffer).role == Role::kRow;
-    if (!in_lanes) target_.end_phase(filled);
+    bool read_later = false;
+    for (const Statement& s : l.body) read_later |= s.buffer.valid() && loaded_.count(s.buffer);
+    if (!in_lanes) target_.end_phase(read_later);
   }
 
   /// One element after the other, all lanes at once.
@@ -578,6 +581,7 @@ class Walker {
   Target& target_;
   const Uses& uses_;
   std::unordered_map<TermId, int> readers_;
+  std::set<BufferId> loaded_;
   std::vector<Scope> scopes_;
   size_t writing_ = 0;
   std::map<AxisId, AxisState> axes_;

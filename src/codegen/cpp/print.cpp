@@ -20,7 +20,9 @@ namespace {
 constexpr std::string_view kTypes =
     "typedef signed char i8;\ntypedef unsigned char u8;\ntypedef short i16;\ntypedef unsigned short u16;\n"
     "typedef int i32;\ntypedef unsigned u32;\ntypedef long i64;\ntypedef float f32;\ntypedef double f64;\n"
-    "typedef unsigned short f16;   // the bits\ntypedef unsigned short bf16;\n";
+    "typedef unsigned short f16;   // the bits\ntypedef unsigned short bf16;\n"
+    "#define inf_f32 __builtin_inff()\n#define inf_f64 __builtin_inf()\n"
+    "#define nan_f32 __builtin_nanf(\"\")\n#define nan_f64 __builtin_nan(\"\")\n";
 
 class CppTarget : public CTarget {
  public:

@@ -92,7 +92,7 @@ void LlvmTarget::store(const Access& a, const Value& value, bool /*of_row*/) {
               " x i1> splat (i1 true))"));
 }
 
-void LlvmTarget::update(const Access& a, Fold fold, const Value& value, bool atomic) {
+void LlvmTarget::update(const Access& a, Fold fold, const Value& value, bool atomic, bool /*of_row*/) {
   const std::string at = address(a);
   const bool is_real = types::is_floating(a.type.dtype), is_unsigned = loop::is_unsigned(a.type.dtype);
   constexpr Op kOps[] = {Op::kAdd, Op::kMul, Op::kMax, Op::kMin};

@@ -38,7 +38,7 @@ class LlvmTarget : public Target {
   Value keep(const Value& a, std::string_view) override { return a; }
   Value load(const Access& access) override;
   void store(const Access& access, const Value& a, bool of_row) override;
-  void update(const Access& access, loop::Fold fold, const Value& a, bool atomic) override;
+  void update(const Access& access, loop::Fold fold, const Value& a, bool atomic, bool of_row) override;
   Value variable(std::string_view, const Value& first) override { return first; }
   void assign(Value& variable, const Value& a) override { variable = a; }
   void loop(Value& axis, const Value& limit, int64_t step, const std::vector<Value*>& carried,

@@ -75,8 +75,8 @@ class Target {
   virtual bool vectors() const { return true; }                   ///< false: a vector is so many threads' work
   virtual Value shared(loop::Fold, const Value& a) { return a; }  ///< the fold of what all threads have
   virtual void shared_position(loop::Fold, Value&, Value&) {}
-  /// Behind a phase; `read_later`: it stored what another phase may read.
-  virtual void end_phase(bool /*read_later*/) {}
+  /// Behind a phase; `rereads`: one phase of the kernel may read or overwrite what another one stored.
+  virtual void end_phase(bool /*rereads*/) {}
 
   /// Text goes into scope `depth` until the next call; scopes are numbered from the outside.
   virtual void write_at(size_t depth) = 0;

@@ -34,11 +34,14 @@ class Walker {
  public:
   Walker(const Program& program, const Uses& uses, const Kernel& kernel, Target& target)
       : program_(program), kernel_(kernel), target_(target), uses_(uses), scopes_(1) {
+    std::set<BufferId> loaded;
     for (const TermId id : terms_of(program, kernel)) {
       const Term& t = program.term(id);
       for (const TermId operand : t.operands) ++readers_[operand];
-      if (t.op == Op::kLoad || t.op == Op::kGuarded) loaded_.insert(BufferId(t.id));
+      if (t.op == Op::kLoad || t.op == Op::kGuarded) loaded.insert(BufferId(t.id));
     }
+    for_each_statement(kernel.body,
+                       [&](const Statement& s) { rereads_ |= s.buffer.valid() && loaded.count(s.buffer); });
     const auto statement = [&](const Statement& s) { for_each_term(s, [&](TermId id) { ++readers_[id]; }); };
     for_each_statement(kernel.once, statement);
     for_each_statement(kernel.body, statement);
@@ -172,6 +175,11 @@ class Walker {
         const size_t rank = t.operands.size() - 2;
         const std::vector<TermId> index(t.operands.begin(), t.operands.begin() + static_cast<long>(rank));
         Access place = access(BufferId(t.id), index, copy, vector);
+        if (vector && place.type.lanes == 1) {  // one place, read by those lanes whose condition holds
+          place.type.lanes = lanes_;
+          place.kind = Access::Kind::kGather;
+          place.offset = target_.splat(place.offset, lanes_);
+        }
         const bool by_lane = vector && varying(t.operands[rank]);
         const Value mask = emit(t.operands[rank], copy, by_lane), otherwise = operand(rank + 1);
         place.mask = &mask;
@@ -477,9 +485,7 @@ class Walker {
     });
     in_phase_ = was_in_phase;
     for (const Statement* s : folds) finish(*s, in_lanes, all, single);
-    bool read_later = false;
-    for (const Statement& s : l.body) read_later |= s.buffer.valid() && loaded_.count(s.buffer);
-    if (!in_lanes) target_.end_phase(read_later);
+    if (!in_lanes) target_.end_phase(rereads_);
   }
 
   /// One element after the other, all lanes at once.
@@ -581,7 +587,7 @@ class Walker {
   Target& target_;
   const Uses& uses_;
   std::unordered_map<TermId, int> readers_;
-  std::set<BufferId> loaded_;
+  bool rereads_ = false;  ///< reads memory that it stores to, rows included
   std::vector<Scope> scopes_;
   size_t writing_ = 0;
   std::map<AxisId, AxisState> axes_;

@@ -239,6 +239,10 @@ class Verifier {
       statement(s, {.in_once = true});
     }
     collect_places(k.body);
+    for (const Range& r : k.outer)
+      if (!program_.as_size(r.begin) || !program_.as_size(r.end))
+        say("the outer space of ", where_, " depends on more than sizes: ", print(program_, r));
+    if (!names_.insert(k.name).second) say("two kernels are called ", k.name);
     bind(k.outer, where_);
     block(k.body, {});
     release(k.outer);
@@ -383,6 +387,7 @@ class Verifier {
   uint32_t turn_ = 0;
   std::string where_;
   const Kernel* kernel_ = nullptr;
+  std::set<std::string> names_;
   std::set<BufferId> stored_, stored_here_, filling_;
   std::set<std::pair<BufferId, std::vector<TermId>>> places_;
   std::vector<std::string> broken_;

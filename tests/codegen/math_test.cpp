@@ -9,6 +9,7 @@
 #include <random>
 
 #include "codegen/cpp/print.h"
+#include "loop/semantics.h"
 #include "loop/text.h"
 #include "programs.h"
 #include "toolchain/compiler.h"
@@ -30,6 +31,41 @@ double ulps_between(float given, double exact) {
   if (std::isinf(nearest) || std::isinf(given) || std::isnan(given)) return INFINITY;
   const int exponent = std::max(std::ilogb(nearest == 0 ? 1e-45 : static_cast<double>(nearest)), -126);
   return std::fabs(static_cast<double>(given) - exact) / std::ldexp(1.0, exponent - 23);
+}
+
+/// All bit patterns of a half type through f32 and back, and roundings of numbers between them, in vectors and one by
+/// one.
+TEST(Math, HalvesAreConvertedExactly) {
+  for (const std::string half : {"f16", "bf16"}) {
+    const loop::Program program =
+        loop::parse("loop {\n in x: " + half + "[s0]\n in z: f32[s0]\n out y: f32[s0]\n out b: " + half +
+                    "[s0]\n kernel k() {\n phase j < s0, vector 16 {\n store y[j] = f32(x[j])\n store b[j] = " + half +
+                    "(z[j])\n }\n }\n}\n");
+    const std::vector<int64_t> symbols = {65536 + 5};
+    for (const Machine& machine : {host_machine(), Machine{}}) {
+      const toolchain::Library library =
+          toolchain::compile_cpp(cpp::print(units_of(program), machine), compiler_flags(machine));
+      loop::Memory expected(program, symbols, 1), given(program, symbols, 1);
+      std::mt19937 random(3);
+      const loop::BufferId x(0), z(1);
+      for (int64_t k = 0; k < symbols[0]; ++k) {
+        const auto pattern = static_cast<uint16_t>(k);
+        const float f = std::bit_cast<float>(static_cast<uint32_t>(random()) & (k % 2 ? ~0u : 0xffff8000u));
+        for (loop::Memory* memory : {&expected, &given}) {
+          memory->set(x, static_cast<size_t>(k), loop::read(program.buffer(x).type.dtype, &pattern));
+          memory->set(z, static_cast<size_t>(k), loop::Number::of(static_cast<double>(f)));
+        }
+      }
+      loop::interpret(program, symbols, expected.pointers());
+      run(program, symbols, given, [&](const loop::Kernel&) { return reinterpret_cast<CpuKernel*>(library.get("k")); });
+      for (size_t k = 0; k < static_cast<size_t>(symbols[0]); ++k)
+        for (const loop::BufferId id : {loop::BufferId(2), loop::BufferId(3)}) {
+          const double a = expected.number(id, k).real, b = given.number(id, k).real;
+          ASSERT_TRUE((a == b && std::signbit(a) == std::signbit(b)) || (a != a && b != b))
+              << half << " " << k << ": " << a << ", " << b;
+        }
+    }
+  }
 }
 
 TEST(Math, IsAsAccurateAsPromised) {

@@ -137,10 +137,15 @@ class CppTarget : public CTarget {
       return {concat(name, "(", bare(a.text), ")"), wide};
     }
     if (x86() && conversion_fits(a.type.lanes)) return f16c("f32_of_", a, wide, "vcvtph2ps %1, %0");
+    // A power of two moves the exponent, of denormal halves too; infinities and NaN get the exponent that they have in
+    // f32.
     return CTarget::function("f32_of", wide, {&a}, false, [&] {
+      bits(Dtype::kF32, {"0", {Dtype::kI32, 1}});
+      bits(Dtype::kI32, {"0", {Dtype::kF32, 1}});
       return concat(function_head(),
-                    "f32 f32_of_f16(f16 a) {\n  union {\n    f16 bits;\n    _Float16 half;\n  } both = {a};\n",
-                    "  return both.half;\n}\n");
+                    "f32 f32_of_f16(f16 a) {\n  const i32 size = (a & 0x7fff) << 13, sign = (a & 0x8000) << 16;\n",
+                    "  const i32 b = bits_i32_f32(bits_f32_i32(size) * 0x1p112f);\n",
+                    "  return bits_f32_i32((size >= 0x0f800000 ? size | 0x7f800000 : b) | sign);\n}\n");
     });
   }
 
@@ -165,11 +170,17 @@ class CppTarget : public CTarget {
       return {concat(name, "(", bare(a.text), ")"), narrow};
     }
     if (x86() && conversion_fits(a.type.lanes)) return f16c("f16_of_", a, narrow, "vcvtps2ph $0, %1, %0");
+    // To the nearest, ties to even: of what becomes denormal by adding a number whose last bit is worth as much as
+    // theirs.
     return CTarget::function("f16_of", narrow, {&a}, false, [&] {
+      bits(Dtype::kF32, {"0", {Dtype::kI32, 1}});
+      bits(Dtype::kI32, {"0", {Dtype::kF32, 1}});
       return concat(
           function_head(),
-          "f16 f16_of_f32(f32 a) {\n  union {\n    _Float16 half;\n    f16 bits;\n  } both = {(_Float16)a};\n",
-          "  return both.bits;\n}\n");
+          "f16 f16_of_f32(f32 a) {\n  const u32 b = bits_i32_f32(a), size = b & 0x7fffffff, sign = b >> 16 & 0x8000;\n",
+          "  if (size > 0x7f800000) return 0x7e00;\n  if (size >= 0x477ff000) return 0x7c00 | sign;\n",
+          "  if (size < 0x38800000) return bits_i32_f32(bits_f32_i32(size) + 0.5f) - 0x3f000000 | sign;\n",
+          "  return size - 0x38000000 + 0xfff + (size >> 13 & 1) >> 13 | sign;\n}\n");
     });
   }
 

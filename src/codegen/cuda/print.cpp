@@ -70,8 +70,8 @@ class CudaTarget : public CTarget {
   Value first_of_thread(const Value& begin) override {
     return kernel_.threads == 1 ? begin : Value{concat("(", begin.text, " + thread)"), begin.type};
   }
-  void end_phase(bool read_later) override {
-    if (read_later && kernel_.threads > 1) scopes_.line("__syncthreads();");
+  void end_phase(bool rereads) override {
+    if (rereads && kernel_.threads > 1) scopes_.line("__syncthreads();");
   }
 
   void store(const Access& access, const Value& a, bool of_row) override {

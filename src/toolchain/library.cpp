@@ -6,7 +6,8 @@
 
 namespace magneto::toolchain {
 
-Library::Library(const std::string& path) : handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+Library::Library(const std::string& path, bool stays)
+    : handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | (stays ? RTLD_NODELETE : 0))) {
   if (!handle_) throw base::Fault(std::string("toolchain: ") + dlerror());
 }
 

@@ -8,7 +8,9 @@ namespace magneto::toolchain {
 class Library {
  public:
   Library() = default;
-  explicit Library(const std::string& path);  ///< throws base::Fault with the linker's words
+  /// Throws base::Fault with the linker's words. A library that `stays` is never unloaded: compilers have state and
+  /// threads of their own that do not survive it.
+  explicit Library(const std::string& path, bool stays = false);
   ~Library();
   Library(Library&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   Library& operator=(Library&& other) noexcept {

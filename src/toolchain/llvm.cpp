@@ -84,7 +84,7 @@ struct Llvm::Functions {
 
 Llvm::Llvm(const std::string& path) : llvm_(std::make_unique<Functions>()) {
   Functions& f = *llvm_;
-  f.library = Library(path);
+  f.library = Library(path, true);
   const auto get = [&](auto& function, const char* name) { f.library.get(function, name); };
   get(f.initialize_target, "LLVMPY_InitializeNativeTarget");
   get(f.initialize_printer, "LLVMPY_InitializeNativeAsmPrinter");
@@ -166,7 +166,9 @@ std::unique_ptr<LoadedCode> Llvm::link(std::string_view object, const std::vecto
   };
   const Functions& f = *llvm_;
   const char* error = nullptr;
-  Jit* jit = f.create_jit(f.machine("", true), false, false, &error);  // takes the machine
+  TargetMachine* machine = f.machine("", true);
+  Jit* jit = f.create_jit(machine, false, false, &error);
+  f.dispose_machine(machine);
   if (!jit) throw base::Fault("toolchain: LLVM: " + f.take(error));
   LinkElement elements[] = {{kObject, object.data(), object.size()}, {kLibrary, "", 0}};  // "": this process
   std::vector<SymbolAddress> exports;

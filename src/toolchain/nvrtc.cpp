@@ -11,7 +11,7 @@ namespace {
 struct ProgramObject;
 }  // namespace
 
-Nvrtc::Nvrtc(const std::string& path) : library_(path) {}
+Nvrtc::Nvrtc(const std::string& path) : library_(path, true) {}
 
 std::string Nvrtc::compile(const std::string& text, const std::string& architecture) const {
   int (*create)(ProgramObject**, const char* source, const char* name, int headers, const char* const*,

@@ -1,0 +1,241 @@
+// exp:   x = n ln 2 + r with |r| <= ln 2 / 2, e^r by a polynomial, 2^n put together from its bits in two factors, so
+// that
+//        results that overflow or are denormal come out right.
+// log:   x = 2^e (1 + f) with 1 + f in [sqrt 1/2, sqrt 2], log (1 + f) = f - f^2 / 2 + f^3 P(f).
+// tanh:  an odd polynomial near 0, else 1 - 2 / (e^2x + 1).
+// erf:   an odd polynomial near 0, else 1 - e^-R(x) with R = -log erfc, which is almost a parabola.
+// sin, cos, tan: reduced by multiples of pi/2 and evaluated in f64: the reduction needs its digits anyway.
+// The coefficients are minimax fits of our own (iteratively reweighted least squares at Chebyshev points).
+#include "codegen/math.h"
+
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+
+#include "base/check.h"
+
+namespace magneto::codegen {
+
+using loop::Dtype;
+using loop::Number;
+using loop::Op;
+
+namespace {
+
+class Formula {
+ public:
+  Formula(Target& target, int lanes) : t_(target), lanes_(lanes) {}
+
+  Value exp(const Value& x) {
+    const auto [r, half, rest] = reduced(clamped(x, -104, 89));
+    const Value p = polynomial(
+        r, {0.0013814554549753666, 0.008368736132979393, 0.04166838899254799, 0.1666652113199234, 0.4999999403953552});
+    const Value y = add(fma(mul(r, r), p, r), real(1));
+    return mul(mul(y, half), rest);
+  }
+
+  Value expm1(const Value& x) {
+    // e^x - 1 = 2 (2^(n-1) (e^r - 1) + (2^(n-1) - 1/2))
+    const Value limited = clamped(x, -60, 89);
+    const Value n = keep(round(mul(limited, real(1.4426950408889634))), "n");
+    const Value r = keep(reduce(limited, n), "r");
+    const Value p = polynomial(
+        r, {0.0013814554549753666, 0.008368736132979393, 0.04166838899254799, 0.1666652113199234, 0.4999999403953552});
+    const Value q = fma(mul(r, r), p, r);
+    const Value scale = keep(power_of_two(sub_int(to_int(n), 1)), "scale");
+    const Value y = keep(fma(scale, q, sub(scale, real(0.5))), "y");
+    return zero_stays(x, add(y, y));
+  }
+
+  Value log(const Value& x) { return logarithm(x, false); }
+  Value log2(const Value& x) { return logarithm(x, true); }
+
+  Value log1p(const Value& x) {
+    const Value u = keep(add(real(1), x), "u");
+    const Value lost = div(sub(x, sub(u, real(1))), u);  // what the sum rounded away
+    const Value y = keep(log(u), "y");
+    const Value fine = t_.binary(Op::kAnd, compare(Op::kGt, u, real(0)), compare(Op::kLt, u, real(kInf)));
+    return zero_stays(x, where(fine, add(y, lost), y));
+  }
+
+  Value tanh(const Value& x) {
+    const Value a = keep(t_.unary(Op::kAbs, x), "a"), z = keep(mul(x, x), "z");
+    const Value p = polynomial(z, {-0.005704511422663927, 0.02063867636024952, -0.05373959243297577,
+                                   0.13331440091133118, -0.3333328068256378});
+    const Value small = mul(x, fma(z, p, real(1)));  // keeps the sign of a zero
+    const Value e = exp(keep(add(a, a), "twice"));
+    const Value large = t_.binary(Op::kCopysign, sub(real(1), div(real(2), add(e, real(1)))), x);
+    return where(compare(Op::kLt, a, real(0.625)), small, large);
+  }
+
+  Value erf(const Value& x) {
+    const Value a = keep(t_.unary(Op::kAbs, x), "a"), z = keep(mul(x, x), "z");
+    const Value p =
+        polynomial(z, {8.334095036843792e-05, -0.0008134159143082798, 0.005200276616960764, -0.026859091594815254,
+                       0.11283689737319946, -0.37612631916999817, 0.12837916612625122});
+    const Value small = fma(x, p, x);
+    const Value b = keep(where(compare(Op::kGt, a, real(4)), real(4), a), "b");
+    const Value r =
+        polynomial(b, {2.0828736523981206e-05, -0.00043139487388543785, 0.004156260751187801, -0.02508063055574894,
+                       0.1082204058766365, 0.6334008574485779, 1.129488468170166, -0.00016920680354814976});
+    const Value e = exp(keep(t_.unary(Op::kNeg, r), "minus_r"));
+    const Value large = t_.binary(Op::kCopysign, sub(real(1), e), x);
+    return where(compare(Op::kLt, a, real(0.92)), small, large);
+  }
+
+  Value circle(Op op, const Value& x) {
+    const Value wide = keep(t_.cast(Dtype::kF64, x), "wide");
+    const Value n = keep(t_.unary(Op::kRound, mul(wide, real64(0.6366197723675814))), "n");
+    const Value minus = keep(t_.unary(Op::kNeg, n), "minus_n");
+    const Value r = keep(fma(minus, real64(6.123233995736766e-17), fma(minus, real64(1.5707963267948966), wide)), "r");
+    const Value z = keep(mul(r, r), "z");
+    const Value sine = keep(fma(mul(r, z),
+                                polynomial(z, {-2.4796470968085122e-08, 2.7555890194325713e-06, -0.00019841266578082592,
+                                               0.008333333330724575, -0.1666666666666333}),
+                                r),
+                            "sine");
+    const Value cosine = keep(fma(mul(z, z),
+                                  polynomial(z, {2.0694041949535245e-09, -2.755629760459612e-07, 2.4801584968425294e-05,
+                                                 -0.0013888888887023459, 0.04166666666666428}),
+                                  fma(z, real64(-0.5), real64(1))),
+                              "cosine");
+    // the quarter of the circle: n mod 4, shifted by one for the cosine
+    const Value turn = op == Op::kCos ? keep(add(n, real64(1)), "turn") : n;
+    const Value quarter = keep(sub(turn, mul(real64(4), t_.unary(Op::kFloor, mul(turn, real64(0.25))))), "quarter");
+    const auto is = [&](double q) { return compare(Op::kEq, quarter, real64(q)); };
+    const Value odd = keep(t_.binary(Op::kOr, is(1), is(3)), "odd");
+    if (op == Op::kTan) {
+      const Value top = where(odd, cosine, sine), bottom = where(odd, t_.unary(Op::kNeg, sine), cosine);
+      return zero_stays(x, t_.cast(Dtype::kF32, div(top, bottom)));
+    }
+    const Value size = keep(where(odd, cosine, sine), "size");
+    const Value negative = t_.binary(Op::kGe, quarter, real64(2));
+    const Value y = t_.cast(Dtype::kF32, where(negative, t_.unary(Op::kNeg, size), size));
+    return op == Op::kSin ? zero_stays(x, y) : y;
+  }
+
+ private:
+  static constexpr double kInf = std::numeric_limits<double>::infinity();
+
+  Value real(double v) { return t_.constant({Dtype::kF32, lanes_}, Number::of(v)); }
+  Value real64(double v) { return t_.constant({Dtype::kF64, lanes_}, Number::of(v)); }
+  Value whole(int64_t v) { return t_.constant({Dtype::kI32, lanes_}, Number::of_int(v)); }
+  Value add(const Value& a, const Value& b) { return t_.binary(Op::kAdd, a, b); }
+  Value sub(const Value& a, const Value& b) { return t_.binary(Op::kSub, a, b); }
+  Value mul(const Value& a, const Value& b) { return t_.binary(Op::kMul, a, b); }
+  Value div(const Value& a, const Value& b) { return t_.binary(Op::kDiv, a, b); }
+  Value fma(const Value& a, const Value& b, const Value& c) { return t_.fma(a, b, c); }
+  Value zero_stays(const Value& x, const Value& y) { return where(compare(Op::kEq, x, real(0)), x, y); }
+  Value compare(Op op, const Value& a, const Value& b) { return t_.binary(op, a, b); }
+  Value where(const Value& c, const Value& a, const Value& b) { return t_.where(c, a, b); }
+  Value keep(const Value& a, std::string_view name) { return t_.keep(a, name); }
+  Value round(const Value& a) { return t_.unary(Op::kRound, a); }
+  Value to_int(const Value& a) { return t_.cast(Dtype::kI32, a); }
+  Value sub_int(const Value& a, int64_t b) { return sub(a, whole(b)); }
+
+  /// Highest power first.
+  Value polynomial(const Value& x, std::initializer_list<double> coefficients) {
+    const auto constant = [&](double v) { return x.type.dtype == Dtype::kF64 ? real64(v) : real(v); };
+    Value y = constant(*coefficients.begin());
+    for (auto c = coefficients.begin() + 1; c != coefficients.end(); ++c) y = keep(fma(y, x, constant(*c)), "p");
+    return y;
+  }
+
+  Value clamped(const Value& x, double least, double most) {  // NaN stays
+    const Value above = keep(where(compare(Op::kGt, x, real(most)), real(most), x), "x");
+    return keep(where(compare(Op::kLt, above, real(least)), real(least), above), "x");
+  }
+
+  Value reduce(const Value& x, const Value& n) {
+    return fma(n, real(0.00021219444170128554), fma(n, real(-0.693359375), x));
+  }
+
+  Value power_of_two(const Value& n) {  // n from -126 to 127
+    return t_.bits(Dtype::kF32, t_.binary(Op::kShl, add(n, whole(127)), whole(23)));
+  }
+
+  struct Reduced {
+    Value r, half, rest;
+  };
+  Reduced reduced(const Value& x) {
+    const Value n = keep(round(mul(x, real(1.4426950408889634))), "n");
+    const Value r = keep(reduce(x, n), "r");
+    const Value whole_n = keep(to_int(n), "k");
+    const Value half = keep(t_.binary(Op::kShr, whole_n, whole(1)), "half");
+    return {r, power_of_two(half), power_of_two(sub(whole_n, half))};
+  }
+
+  Value logarithm(const Value& x, bool base_two) {
+    const Value tiny = keep(compare(Op::kLt, x, real(1.1754943508222875e-38)), "tiny");
+    const Value scaled = where(tiny, mul(x, real(16777216)), x);
+    const Value b = keep(t_.bits(Dtype::kI32, scaled), "b");
+    const Value e = keep(t_.binary(Op::kShr, sub_int(b, 0x3f3504f3), whole(23)), "e");
+    const Value m = t_.bits(Dtype::kF32, sub(b, t_.binary(Op::kShl, e, whole(23))));
+    const Value f = keep(sub(m, real(1)), "f");
+    const Value z = keep(mul(f, f), "z");
+    const Value p = polynomial(
+        f, {0.06744500994682312, -0.11674796044826508, 0.11888616532087326, -0.1240575909614563, 0.1421951800584793,
+            -0.16667985916137695, 0.2000211924314499, -0.25000008940696716, 0.3333331346511841});
+    const Value power = keep(sub(t_.cast(Dtype::kF32, e), where(tiny, real(24), real(0))), "power");
+    const Value tail = keep(mul(mul(p, f), z), "tail");
+    Value y;
+    if (base_two) {
+      const Value natural = add(f, fma(z, real(-0.5), tail));
+      y = fma(natural, real(1.4426950408889634), power);
+    } else {
+      const Value low = fma(z, real(-0.5), fma(power, real(-0.00021219444170128554), tail));
+      y = fma(power, real(0.693359375), add(f, low));
+    }
+    y = where(compare(Op::kLt, x, real(kInf)), y, x);  // inf and NaN
+    y = where(compare(Op::kEq, x, real(0)), real(-kInf), y);
+    return where(compare(Op::kLt, x, real(0)), real(std::nan("")), y);
+  }
+
+  Target& t_;
+  int lanes_;
+};
+
+}  // namespace
+
+bool has_formula(Op op) {
+  switch (op) {
+    case Op::kExp:
+    case Op::kExpm1:
+    case Op::kLog:
+    case Op::kLog1p:
+    case Op::kLog2:
+    case Op::kTanh:
+    case Op::kErf:
+    case Op::kSin:
+    case Op::kCos:
+    case Op::kTan:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Value formula(Target& target, Op op, const Value& x) {
+  base::check(x.type.dtype == Dtype::kF32, "codegen: formulas are for f32, not ", types::name(x.type.dtype));
+  Formula f(target, x.type.lanes);
+  switch (op) {
+    case Op::kExp:
+      return f.exp(x);
+    case Op::kExpm1:
+      return f.expm1(x);
+    case Op::kLog:
+      return f.log(x);
+    case Op::kLog1p:
+      return f.log1p(x);
+    case Op::kLog2:
+      return f.log2(x);
+    case Op::kTanh:
+      return f.tanh(x);
+    case Op::kErf:
+      return f.erf(x);
+    default:
+      return f.circle(op, x);
+  }
+}
+
+}  // namespace magneto::codegen

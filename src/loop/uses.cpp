@@ -1,0 +1,93 @@
+#include "loop/uses.h"
+
+#include <algorithm>
+
+namespace magneto::loop {
+
+namespace {
+
+template <class Id>
+void join(std::vector<Id>& into, const std::vector<Id>& from) {
+  if (from.empty()) return;
+  std::vector<Id> both;
+  both.reserve(into.size() + from.size());
+  std::set_union(into.begin(), into.end(), from.begin(), from.end(), std::back_inserter(both));
+  into = std::move(both);
+}
+
+bool may_be_zero(const Program& program, TermId divisor) {
+  const Term& t = program.term(divisor);
+  if (t.op == Op::kSize) return false;  // lowering drops loops over nothing before it divides by their extent
+  return t.op != Op::kConstant || program.number(t).whole == 0;
+}
+
+}  // namespace
+
+Uses::Uses(const Program& program) : uses_(program.terms()) {
+  for (size_t n = 0; n < program.terms(); ++n) {
+    const Term& t = program.term(TermId(n));
+    Use& use = uses_[n];
+    if (t.op == Op::kAxis) use.axes = {AxisId(t.id)};
+    if (t.op == Op::kLocal) use.locals = {LocalId(t.id)};
+    use.loads = t.op == Op::kLoad || t.op == Op::kGuarded;
+    use.reduces = t.op == Op::kReduce;
+    const bool divides = t.op == Op::kFloorDiv || t.op == Op::kMod || t.op == Op::kTruncDiv || t.op == Op::kFmod;
+    use.may_fault =
+        t.op == Op::kChecked || (divides && !types::is_floating(t.dtype) && may_be_zero(program, t.operands[1]));
+    for (size_t k = 0; k < t.operands.size(); ++k) {
+      const Use& operand = uses_[t.operands[k].index()];
+      join(use.axes, operand.axes);
+      join(use.locals, operand.locals);
+      use.loads |= operand.loads;
+      use.reduces |= operand.reduces;
+      use.may_fault |= operand.may_fault;
+      if (t.op == Op::kReduce && k == 0)  // the body binds the axes; the ranges behind it do not see them
+        std::erase_if(use.axes, [&](AxisId a) { return std::find(t.axes.begin(), t.axes.end(), a) != t.axes.end(); });
+    }
+  }
+}
+
+bool Uses::depends(TermId id, AxisId axis) const {
+  const std::vector<AxisId>& axes = of(id).axes;
+  return std::binary_search(axes.begin(), axes.end(), axis);
+}
+
+std::optional<types::Expr> stride_along(const Program& program, const Uses& uses, TermId term, AxisId axis) {
+  if (!uses.depends(term, axis)) return types::Expr(0);
+  const Term& t = program.term(term);
+  const auto operand = [&](size_t k) { return stride_along(program, uses, t.operands[k], axis); };
+  switch (t.op) {
+    case Op::kAxis:
+      return types::Expr(1);
+    case Op::kNeg:
+      if (const auto a = operand(0)) return -*a;
+      return std::nullopt;
+    case Op::kAdd:
+    case Op::kSub: {
+      const auto a = operand(0), b = operand(1);
+      if (!a || !b) return std::nullopt;
+      return t.op == Op::kAdd ? *a + *b : *a - *b;
+    }
+    case Op::kMul:
+      for (size_t k = 0; k < 2; ++k)
+        if (const auto factor = program.as_size(t.operands[1 - k]))
+          if (const auto a = operand(k)) return *a * *factor;
+      return std::nullopt;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<types::Expr> stride_along(const Program& program, const Uses& uses, BufferId buffer,
+                                        const std::vector<TermId>& index, AxisId axis) {
+  const types::Sizes& strides = program.buffer(buffer).type.strides;
+  types::Expr sum = 0;
+  for (size_t d = 0; d < strides.size(); ++d) {
+    const auto stride = stride_along(program, uses, index[d], axis);
+    if (!stride) return std::nullopt;
+    sum = sum + *stride * strides[d];
+  }
+  return sum;
+}
+
+}  // namespace magneto::loop

@@ -1,0 +1,37 @@
+// loop/uses.h: what each term depends on, for the verifier, the passes and the printers. One sweep over the arena: an
+// operand always has a lower id than the term that reads it.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "loop/program.h"
+
+namespace magneto::loop {
+
+struct Use {
+  std::vector<AxisId> axes;     ///< free ones, sorted
+  std::vector<LocalId> locals;  ///< sorted
+  bool loads = false;           ///< reads memory, rows included
+  bool reduces = false;         ///< holds a reduction
+  bool may_fault = false;       ///< holds `checked`, or divides an integer by what may be zero
+};
+
+class Uses {
+ public:
+  explicit Uses(const Program& program);
+  const Use& of(TermId id) const { return uses_[id.index()]; }
+  bool depends(TermId id, AxisId axis) const;
+
+ private:
+  std::vector<Use> uses_;
+};
+
+/// c when the term is c * axis + something that does not depend on the axis: how far one step along the axis moves it.
+/// None when the dependence is of another kind (a gather, / or %).
+std::optional<types::Expr> stride_along(const Program& program, const Uses& uses, TermId term, AxisId axis);
+
+/// The same for the place in memory that an index of a buffer leads to, in elements.
+std::optional<types::Expr> stride_along(const Program& program, const Uses& uses, BufferId buffer,
+                                        const std::vector<TermId>& index, AxisId axis);
+
+}  // namespace magneto::loop

@@ -167,8 +167,12 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
       return plain ? new_number(plain.get(), *expr) : nullptr;
     }
   }
-  specialise(left);
-  specialise(right);
+  // Joining sequences looks at none of their elements.
+  const auto joins = [](PyObject* side) { return PyTuple_Check(side) || PyList_Check(side); };
+  if (base != 0 || !joins(left) || !joins(right)) {
+    specialise(left);
+    specialise(right);
+  }
   if (is_value(left) && is_value(right)) return Semantics::binary(self, which, left, right);
   if (!slot_known(self, left) || !slot_known(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
   if (which >= 13 && is_outside(left) && !is_python_class(Py_TYPE(left))) {

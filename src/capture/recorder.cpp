@@ -1,5 +1,7 @@
 #include "capture/recorder.h"
 
+#include <torch/csrc/Exceptions.h>
+
 #include "base/check.h"
 #include "capture/hook.h"
 #include "capture/tensor_meta.h"
@@ -345,9 +347,9 @@ bool Recorder::flush() {
     Hooked nobody(nullptr);
     trace_->flush("the segment ends");
     return true;
-  } catch (const std::exception& error) {
+  } catch (...) {
     failed_flush_ = true;
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, error.what());
+    if (!PyErr_Occurred()) torch::translate_exception_to_python(std::current_exception());  // in torch's own words
     return false;
   }
 }

@@ -59,6 +59,13 @@ Results dropout_backward(const Call& call) {
     .name = "aten::" op "_", .type = uniform_<kFloats, 0>, .writes = kFirst \
   }
 
+// A kernel refuses any other word: eager's error belongs to the line of the call.
+template <TypeRule rule, size_t argument>
+Results gelu(const Call& call) {
+  const std::string* kind = text(call, argument);
+  return kind && (*kind == "none" || *kind == "tanh") ? rule(call) : std::nullopt;
+}
+
 constexpr Op kOps[] = {
     ACTIVATION("celu"),
     ACTIVATION("elu"),
@@ -68,8 +75,8 @@ constexpr Op kOps[] = {
     ACTIVATION("mish"),
     ACTIVATION("silu"),
     ACTIVATION("threshold"),
-    {.name = "aten::gelu", .type = uniform<kFloats, 0>},
-    {.name = "aten::gelu_", .type = uniform_<kFloats, 0>, .writes = kFirst},
+    {.name = "aten::gelu", .type = gelu<uniform<kFloats, 0>, 1>},
+    {.name = "aten::gelu_", .type = gelu<uniform_<kFloats, 0>, 1>, .writes = kFirst},
     {.name = "aten::hardtanh", .type = like_itself},
     {.name = "aten::hardtanh_", .type = uniform_<kFloats, 0>, .writes = kFirst},
     {.name = "aten::hardshrink", .type = uniform<kFloats, 0>},
@@ -79,7 +86,7 @@ constexpr Op kOps[] = {
     {.name = "aten::glu", .type = glu},
 
     {.name = "aten::elu_backward", .type = uniform<kFloats, 0, 5>},
-    {.name = "aten::gelu_backward", .type = uniform<kFloats, 0, 1>},
+    {.name = "aten::gelu_backward", .type = gelu<uniform<kFloats, 0, 1>, 2>},
     {.name = "aten::glu_backward", .type = glu_backward},
     {.name = "aten::hardsigmoid_backward", .type = uniform<kFloats, 0, 1>},
     {.name = "aten::hardswish_backward", .type = uniform<kFloats, 0, 1>},

@@ -335,3 +335,32 @@ def test_explain_gives_the_functions_own_exception():
 
     with pytest.raises(ValueError, match="mine"):
         magneto.explain(f)(ones(2))
+
+
+def test_reset_while_a_compiled_function_runs():
+    def inner(x):
+        magneto.reset()
+        return x + 1
+
+    def f(x):
+        return inner(x * 2) * 3
+
+    g = magneto.compile(f)
+    x = torch.ones(2)
+    for _ in range(4):
+        assert torch.equal(g(x), f(x))
+
+
+def test_reset_ends_compiled_functions_that_only_a_recording_held():
+    class Holder:
+        def __init__(self):
+            self.step = magneto.compile(lambda x: x + 1)
+
+    def f(x, holder):
+        return holder.step(x) * 2
+
+    g = magneto.compile(f)
+    for _ in range(3):
+        g(torch.ones(2), Holder())
+    magneto.reset()
+    assert torch.equal(g(torch.ones(2), Holder()), torch.full((2,), 4.0))

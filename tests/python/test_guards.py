@@ -285,3 +285,32 @@ def test_a_change_during_the_call_is_seen_by_the_next():
     g = magneto.compile(f)
     got = [float(g(ones(1))) for _ in range(12)]
     assert got == [float(n * (n + 1)) for n in range(1, 13)]
+
+
+def test_a_slice_by_an_int_that_changed_once():
+    class Config:
+        depth = 3
+
+    layers, config = [lambda x: x + 1, lambda x: x * 2, lambda x: x - 3], Config()
+
+    def f(x):
+        for layer in layers[: config.depth]:
+            x = layer(x)
+        return x
+
+    g = magneto.compile(f)
+    for depth in (3, 2, 3, 1, 3, 2):
+        config.depth = depth
+        assert torch.equal(g(ones(2)), f(ones(2)))
+
+
+def test_an_operator_that_refuses_a_word_speaks_as_in_eager():
+    f = lambda x, kind: torch.nn.functional.gelu(x * 2, approximate=kind)
+    g = magneto.compile(f)
+    g(ones(2), "none")
+    with pytest.raises(RuntimeError) as eager:
+        f(ones(2), "nine")
+    with pytest.raises(RuntimeError) as ours:
+        g(ones(2), "nine")
+    assert str(ours.value) == str(eager.value)
+    assert torch.equal(g(ones(2), "tanh"), f(ones(2), "tanh"))

@@ -465,7 +465,8 @@ PyObject* build(const Recipe& recipe, BuildContext& context) {
       Ref tuple = Ref::take(build_tuple(args, context));
       Ref iterator = tuple ? Ref::take(PyObject_CallObject(recipe.object.get(), tuple.get())) : Ref();
       if (!iterator) return nullptr;
-      if (recipe.parts[0].kind == Kind::kConstant) {
+      // 3.12 leaves no state behind where the arguments tell it all.
+      if (recipe.parts[0].kind == Kind::kConstant && recipe.parts[0].object.get() != Py_None) {
         Ref done = Ref::take(PyObject_CallMethod(iterator.get(), "__setstate__", "O", recipe.parts[0].object.get()));
         if (!done) return nullptr;
       }

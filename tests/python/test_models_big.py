@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import magneto
+from device import moved
 from zoo import flatten, ids, image
 
 pytestmark = pytest.mark.slow
@@ -48,7 +49,8 @@ def all_cores():
 @pytest.fixture(scope="module", params=list(MODELS))
 def built(request):
     torch.manual_seed(0)
-    return MODELS[request.param]()
+    model, make = MODELS[request.param]()
+    return moved(model), lambda seed: moved(make(seed))
 
 
 def test_inference_equals_eager(built):
@@ -95,4 +97,4 @@ def test_three_training_steps_equal_eager(built):
 
 
 def crc(t):
-    return zlib.crc32(t.contiguous().view(-1).view(torch.uint8).numpy())
+    return zlib.crc32(t.contiguous().view(-1).view(torch.uint8).cpu().numpy())

@@ -63,8 +63,8 @@ def copier(change=None):
             storage = old.untyped_storage().clone()
             storages[key] = storage
             if change is not None:
-                change(torch.empty(0, dtype=old.dtype).set_(storage))
-        new = torch.empty(0, dtype=old.dtype).set_(storages[key], old.storage_offset(), old.size(), old.stride())
+                change(torch.empty(0, dtype=old.dtype, device=old.device).set_(storage))
+        new = torch.empty(0, dtype=old.dtype, device=old.device).set_(storages[key], old.storage_offset(), old.size(), old.stride())
         return leaf(new, old)
 
     return tensor

@@ -9,6 +9,8 @@ must be one graph.
 
 import torch
 
+from device import moved
+
 
 def seeded(seed):
     return torch.Generator().manual_seed(seed)
@@ -152,7 +154,7 @@ def build(name):
     for parameter in model.parameters():
         if parameter.dim() > 1 and not parameter.any():  # heads that start at zero would make every answer the same
             torch.nn.init.normal_(parameter, std=0.02)
-    return model.eval(), make
+    return moved(model.eval()), lambda seed: moved(make(seed))
 
 
 def flatten(value):

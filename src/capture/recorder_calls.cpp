@@ -700,12 +700,22 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       if (!first) return raw();
       if (is_tensor(first) || !slot_known(self, first)) return stop(self, Stop::kOpaqueCall, callable_name(callable));
       note_class(first);
-      PyObject* dict = instance_dict(first);
-      if (dict && is_outside(first)) {
-        if (floating(first)) return stop(self, Stop::kOpaqueCall, callable_name(callable));
-        if (!info(dict)) enter_outside(dict, source_of(first));
-        dict_guard(dict, first, source_of(first));
-        note_all(self, dict);
+      if (is_outside(first)) {
+        // C reads the members of __slots__ where no guard sees it.
+        for (PyTypeObject* type = Py_TYPE(first); is_python_class(type); type = type->tp_base)
+          if (PyObject* slots = reinterpret_cast<PyHeapTypeObject*>(type)->ht_slots; slots && PyTuple_GET_SIZE(slots))
+            return stop(self, Stop::kOpaqueCall, callable_name(callable));
+        note_all(self, first);  // what a subclass of dict or list holds
+        if (PyObject* dict = instance_dict(first)) {
+          if (floating(first)) {
+            if (!info(dict)) enter_outside(dict, guards().sources.part(Source::Kind::kDict, source_of(first), nullptr));
+          } else {
+            if (!info(dict)) enter_outside(dict, source_of(first));
+            dict_guard(dict, first, source_of(first));
+          }
+          note_all(self, dict);
+        }
+        if (!active_) return raw();
       }
       PyObject* result = raw();
       if (result && active_) {

@@ -214,6 +214,22 @@ def test_bound_methods_and_unbound_methods_of_tensors():
     same_as_eager(f, randn(3))
 
 
+def test_a_bound_method_of_a_base_class_that_is_alive_at_a_break():
+    class Twice(list):
+        def append(self, item):
+            super().append(item)
+            super().append(item)
+
+    def f(box, x):
+        append = super(Twice, box).append
+        y = x * 2
+        print("a break")
+        append(3)
+        return y, len(box)
+
+    same_as_eager(with_object(Twice, f), randn(3))
+
+
 def test_attributes_on_a_tensor():
     def f(x):
         seen = getattr(x, "tag", None)

@@ -124,6 +124,7 @@ constexpr Row kRows[] = {
      "float.__new__"},
     {CallClass::kInit, "object.__init__ object.__init_subclass__"},
     {CallClass::kReduce, "object.__reduce_ex__"},
+    {CallClass::kAutograd, "torch._C._FunctionBase.apply"},
 };
 
 // Methods of torch.Tensor and functions of torch that read data or touch what no graph holds. Everything else that is
@@ -427,6 +428,7 @@ bool is_known_c_type(PyTypeObject* type) {
                                                              "torch.memory_format",
                                                              "torch.finfo",
                                                              "torch.iinfo",
+                                                             "torch._C._FunctionBase",
                                                              "functools.partial",
                                                              "types.GenericAlias",
                                                              "types.UnionType",

@@ -283,7 +283,11 @@ void Recorder::enter_frame(Activation& activation) {
   if (&activation == &root_) return;
   for (int slot = 0; slot < code->co_argcount + code->co_kwonlyargcount; ++slot) {
     PyObject* object = activation.local(slot);
-    if (object && !PyCell_Check(object)) adopt_result(activation, object, "a call made by C code");
+    if (!object || PyCell_Check(object)) continue;
+    if (is_new_context(activation, object))
+      enter_made(object);
+    else
+      adopt_result(activation, object, "a call made by C code");
   }
 }
 

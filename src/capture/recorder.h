@@ -204,6 +204,12 @@ class Recorder final : public Semantics, public Provenance {
                          PyObject* bound);
   PyObject* call_effect(Activation& self, PyObject* callable, CallClass cls, PyObject* const* args, size_t nargsf,
                         PyObject* kwnames, PyObject* bound);
+  // recorder_autograd.cpp: custom autograd.Functions
+  static PyObject* autograd_apply();                            ///< torch.autograd.Function.apply, borrowed
+  bool builds_node(PyObject* const* args, size_t count);        ///< autograd gives the result a node of its own
+  bool is_new_context(Activation& frame, PyObject* object) const;  ///< made by C for the forward that begins
+  PyObject* call_autograd(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                          PyObject* kwnames, PyObject* cls);
   template <class Run>
   PyObject* torch_leaf(Activation& self, const std::string& name, Run&& run);
   bool torch_operand(Activation& self, PyObject* object, int depth = 0);
@@ -239,6 +245,11 @@ class Recorder final : public Semantics, public Provenance {
   std::map<std::pair<PyObject*, std::string>, types::Expr> symbol_of_;  // volatile ints by holder and key
   std::unordered_set<SourceId> resolved_;
   std::set<std::string> state_seen_;
+  struct Apply {
+    Activation* caller;
+    PyTypeObject* context;
+  };
+  std::vector<Apply> applies_;  // calls of custom autograd.Functions that are under way
   std::vector<Pending> effects_;
   std::vector<std::pair<int, PyObject*>> entry_slots_;  // what each local held when the segment began (borrowed, held)
   PyObject* handled_ = nullptr;                         // what was handled when the segment began (borrowed)

@@ -108,6 +108,9 @@ PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject
                                   PyObject* kwnames) {
   auto* code = reinterpret_cast<PyCodeObject*>(reinterpret_cast<PyFunctionObject*>(function)->func_code);
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) return stop(self, Stop::kAsync, callable_name(function));
+  if (function == autograd_apply() && PyVectorcall_NARGS(nargsf) > 0 && PyType_Check(args[0]) &&
+      builds_node(args + 1, total_count(nargsf, kwnames) - 1))
+    return stop(self, Stop::kAutogradFunction, reinterpret_cast<PyTypeObject*>(args[0])->tp_name);
   note_function(reinterpret_cast<PyFunctionObject*>(function));
   PyObject* result = PyObject_Vectorcall(function, args, nargsf, kwnames);
   if (result && active_) {
@@ -694,8 +697,9 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       return result;
     }
     case CallClass::kInit:
-    case CallClass::kSuperInit:
       return raw();
+    case CallClass::kAutograd:
+      return call_autograd(self, callable, args, nargsf, kwnames, bound);
     case CallClass::kReduce: {
       if (!first) return raw();
       if (is_tensor(first) || !slot_known(self, first)) return stop(self, Stop::kOpaqueCall, callable_name(callable));

@@ -24,6 +24,7 @@ static const std::string& torch_folder() {
 void Recorder::prepare() {
   torch_folder();
   tensor_base();
+  autograd_apply();
   is_python_class(&PyBaseObject_Type);
   PyObject* self;
   call_class(PyDict_GetItemString(PyEval_GetBuiltins(), "len"), &self);

@@ -38,7 +38,7 @@ def test_a_model_is_right_on_new_inputs(model):
 
 
 # What stands between these and one graph (docs/roadmap.md).
-NOT_YET_ONE_GRAPH = {"DebertaV2": "a scripted function", "Bloom": "a custom autograd.Function"}
+NOT_YET_ONE_GRAPH = {"DebertaV2": "a scripted function"}
 
 
 @pytest.mark.needs_capture

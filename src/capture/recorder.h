@@ -200,16 +200,17 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_partial(Activation& self, PyObject* partial, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  PyObject* call_script(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_getattr(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames,
                          PyObject* bound);
   PyObject* call_effect(Activation& self, PyObject* callable, CallClass cls, PyObject* const* args, size_t nargsf,
                         PyObject* kwnames, PyObject* bound);
   // recorder_autograd.cpp: custom autograd.Functions
-  static PyObject* autograd_apply();                            ///< torch.autograd.Function.apply, borrowed
-  bool builds_node(PyObject* const* args, size_t count);        ///< autograd gives the result a node of its own
+  static PyObject* autograd_apply();                               ///< torch.autograd.Function.apply, borrowed
+  bool builds_node(PyObject* const* args, size_t count);           ///< autograd gives the result a node of its own
   bool is_new_context(Activation& frame, PyObject* object) const;  ///< made by C for the forward that begins
-  PyObject* call_autograd(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
-                          PyObject* kwnames, PyObject* cls);
+  PyObject* call_autograd(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames,
+                          PyObject* cls);
   template <class Run>
   PyObject* torch_leaf(Activation& self, const std::string& name, Run&& run);
   bool torch_operand(Activation& self, PyObject* object, int depth = 0);

@@ -1,5 +1,5 @@
-// Custom autograd.Functions. `F.apply(*args)` ends in C code, which makes a ctx, calls forward(ctx, *args) with grad mode
-// off, and ties the results to a node whose backward is Python code.
+// Custom autograd.Functions. `F.apply(*args)` ends in C code, which makes a ctx, calls forward(ctx, *args) with grad
+// mode off, and ties the results to a node whose backward is Python code.
 //
 // Where no gradient is needed (grad mode is off, or no argument requires one) C throws the node away: what remains are
 // the operators of forward. So the C code runs as it is, forward comes through the hook like any Python function, and

@@ -3,6 +3,7 @@
 #include "capture/hook.h"
 #include "capture/recorder.h"
 #include "capture/recorder_torch_internal.h"
+#include "capture/script.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
@@ -73,12 +74,7 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
   if (strcmp(type->tp_name, "functools.partial") == 0) return call_partial(self, callable, args, nargsf, kwnames);
   if (strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0)
     return call_cached(self, callable, args, nargsf, kwnames);
-  if (strstr(type->tp_name, "ScriptFunction") || strstr(type->tp_name, "ScriptMethod")) {  // operators only
-    for (size_t i = 0; i < count; ++i)
-      if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
-    return torch_leaf(self, "a scripted function",
-                      [&] { return PyObject_Vectorcall(callable, args, nargsf, kwnames); });
-  }
+  if (Script::is_scripted(callable)) return call_script(self, callable, args, nargsf, kwnames);
   if (type->tp_call && is_python_class(type)) {
     // __call__ of a Python class, as slot_tp_call finds it.
     static PyObject* name = PyUnicode_InternFromString("__call__");
@@ -191,6 +187,15 @@ PyObject* Recorder::call_cached(Activation& self, PyObject* wrapper, PyObject* c
     if (!is_value(result) && !info(result)) enter_outside(result, guards().sources.pinned({}, nullptr));
   }
   return result;
+}
+
+PyObject* Recorder::call_script(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                                PyObject* kwnames) {
+  for (size_t i = 0; i < total_count(nargsf, kwnames); ++i)
+    if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+  Script script(callable);
+  if (script.stop() != Stop::kNone) return stop(self, script.stop(), script.detail());
+  return torch_leaf(self, "a scripted function", [&] { return script.run(args, nargsf, kwnames); });
 }
 
 // type.__call__ spelled out, so that the instance is known before __init__ runs.

@@ -2,6 +2,7 @@
 #include "capture/hook.h"
 #include "capture/recorder.h"
 #include "capture/recorder_torch_internal.h"
+#include "capture/script.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
@@ -25,6 +26,7 @@ void Recorder::prepare() {
   torch_folder();
   tensor_base();
   autograd_apply();
+  Script::prepare();
   is_python_class(&PyBaseObject_Type);
   PyObject* self;
   call_class(PyDict_GetItemString(PyEval_GetBuiltins(), "len"), &self);

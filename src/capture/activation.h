@@ -94,6 +94,8 @@ class Activation {
   void* note = nullptr;
   /// Ask for at_boundary before the next instruction.
   void request_boundary() { boundary_ = true; }
+  /// Ask Semantics::declines before each instruction.
+  void ask_before_each(bool ask) { asks_ = ask; }
 
   /// Instructions executed so far.
   int64_t executed() const { return executed_; }
@@ -112,6 +114,7 @@ class Activation {
   Activation* outer_ = nullptr;
   int next_ = 0;
   bool boundary_ = false;
+  bool asks_ = false;
   int64_t executed_ = 0;
   PyObject* result_ = nullptr;
   Slot* top_ = nullptr;  ///< stack pointer while we run (3.11 - 3.13)

@@ -29,7 +29,7 @@ PyObject* Evaluator::run() {
     switch (go) {
       case Go::kRun:
         semantics_ = activation_.semantics_;
-        step = execute();
+        step = activation_.asks_ && semantics_->declines(activation_) ? Step::kStop : execute();
         break;
       case Go::kStepOver:
         semantics_ = &plain_semantics();

@@ -314,8 +314,8 @@ void Recorder::spoil(Activation& self, Stop reason, std::string detail) {
   root_.request_boundary();
 }
 
-bool Recorder::marked(Activation& self) {
-  if (&self != &root_ || !marks) return false;
+bool Recorder::declines(Activation& self) {
+  if (!active_ || &self != &root_ || !marks) return false;
   auto found = marks->find(self.next());
   if (found == marks->end()) return false;
   trouble_ = {found->second.stop, found->second.detail, -1, &self};

@@ -101,6 +101,7 @@ class Recorder final : public Semantics, public Provenance {
   int merge_dict(Activation&, PyObject*, PyObject*, PyObject*) override;
   int unpack(Activation&, PyObject*, int, int, PyObject**) override;
   int other(Activation&, const char*) override;
+  bool declines(Activation&) override;
   void made(Activation&, PyObject*) override;
   void caught(Activation&, PyObject*) override;
 
@@ -153,7 +154,6 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* stop(Activation& self, Stop reason, std::string detail);
   int stop_status(Activation& self, Stop reason, std::string detail);
   void spoil(Activation& self, Stop reason, std::string detail);
-  bool marked(Activation& self);
   std::unique_ptr<Segment> finish(bool returns, PyObject* result);
   bool flush();
   bool is_constant_tuple(PyObject* object);

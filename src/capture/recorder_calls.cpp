@@ -27,7 +27,6 @@ static bool has_finalizer(PyTypeObject* type) {
 
 PyObject* Recorder::call_ex(Activation& self, PyObject* callable, PyObject* args, PyObject* kwargs) {
   if (!active_) return Semantics::call_ex(self, callable, args, kwargs);
-  if (marked(self)) return kStop;
   size_t positional = static_cast<size_t>(PyTuple_GET_SIZE(args));
   std::vector<PyObject*> all = with_gap(&PyTuple_GET_ITEM(args, 0), positional);
   Ref names;
@@ -47,7 +46,6 @@ PyObject* Recorder::call_ex(Activation& self, PyObject* callable, PyObject* args
 PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                          PyObject* kwnames) {
   if (!active_) return Semantics::call(self, callable, args, nargsf, kwnames);
-  if (marked(self)) return kStop;
   PyTypeObject* type = Py_TYPE(callable);
   size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)), count = total_count(nargsf, kwnames);
   if (type == &PyFunction_Type) return call_function(self, callable, args, nargsf, kwnames);

@@ -96,7 +96,6 @@ static const char* const kBinaryNames[] = {"+", "&", "//", "<<", "@", "*", "%", 
 
 PyObject* Recorder::unary(Activation& self, int which, PyObject* operand) {
   if (!active_) return Semantics::unary(self, which, operand);
-  if (marked(self)) return kStop;
   if (which == static_cast<int>(Unary::kNot)) {
     int value = truth(self, operand);
     if (value == kStopStatus) return kStop;
@@ -121,7 +120,6 @@ PyObject* Recorder::unary(Activation& self, int which, PyObject* operand) {
 
 PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject* right) {
   if (!active_) return Semantics::binary(self, which, left, right);
-  if (marked(self)) return kStop;
   int base = which >= 13 ? which - 13 : which;
   if (is_tensor(left) || is_tensor(right)) {
     // A Python object beside a tensor may answer the operator itself.
@@ -207,7 +205,6 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
 
 PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, int op) {
   if (!active_) return Semantics::compare(self, left, right, op);
-  if (marked(self)) return kStop;
   if (is_tensor(left) || is_tensor(right)) {
     if (!torch_operand(self, left) || !torch_operand(self, right))
       return stop(self, unreadable_stop_, unreadable_detail_);
@@ -252,7 +249,6 @@ PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, i
 
 int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
   if (!active_) return Semantics::contains(self, container, item);
-  if (marked(self)) return kStopStatus;
   if (is_tensor(container)) return stop_status(self, Stop::kTensorData, "in");
   specialise(item);
   if (!slot_known(self, container) || !slot_known(self, item))
@@ -287,7 +283,6 @@ int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
 
 int Recorder::truth(Activation& self, PyObject* object) {
   if (!active_) return Semantics::truth(self, object);
-  if (marked(self)) return kStopStatus;
   if (is_tensor(object)) return stop_status(self, Stop::kTensorBranch, "");
   if (auto expr = number(object)) {
     int result = Semantics::truth(self, object);
@@ -307,7 +302,6 @@ int Recorder::truth(Activation& self, PyObject* object) {
 
 PyObject* Recorder::identical(Activation& self, PyObject* left, PyObject* right, bool negate) {
   if (!active_) return Semantics::identical(self, left, right, negate);
-  if (marked(self)) return kStop;
   specialise(left);
   specialise(right);
   bool fa = floating(left), fb = floating(right);
@@ -332,7 +326,6 @@ PyObject* Recorder::identical(Activation& self, PyObject* left, PyObject* right,
 
 PyObject* Recorder::format(Activation& self, PyObject* value, int conversion, PyObject* spec) {
   if (!active_) return Semantics::format(self, value, conversion, spec);
-  if (marked(self)) return kStop;
   if (is_tensor(value)) return stop(self, Stop::kTensorData, "an f-string");
   if (!readable(self, value)) return stop(self, unreadable_stop_, unreadable_detail_);
   PyTypeObject* type = Py_TYPE(value);
@@ -351,7 +344,6 @@ PyObject* Recorder::format(Activation& self, PyObject* value, int conversion, Py
 
 PyObject* Recorder::iter(Activation& self, PyObject* object) {
   if (!active_) return Semantics::iter(self, object);
-  if (marked(self)) return kStop;
   if (is_tensor(object)) {
     if (!torch_operand(self, object)) return stop(self, unreadable_stop_, unreadable_detail_);
     Ref parts = Ref::take(
@@ -393,7 +385,6 @@ PyObject* Recorder::iter(Activation& self, PyObject* object) {
 
 PyObject* Recorder::next(Activation& self, PyObject* iterator) {
   if (!active_) return Semantics::next(self, iterator);
-  if (marked(self)) return kStop;
   if (!is_made(iterator)) {
     if (!(is_outside(iterator) && is_python_class(Py_TYPE(iterator))))
       return stop(self, Stop::kOutsideIterator, Py_TYPE(iterator)->tp_name);
@@ -411,7 +402,6 @@ PyObject* Recorder::next(Activation& self, PyObject* iterator) {
 
 PyObject* Recorder::length(Activation& self, PyObject* object) {
   if (!active_) return Semantics::length(self, object);
-  if (marked(self)) return kStop;
   if (is_tensor(object)) {
     if (!torch_operand(self, object)) return stop(self, unreadable_stop_, unreadable_detail_);
     return torch_leaf(self, "len()", [&] { return Semantics::length(self, object); });
@@ -435,7 +425,6 @@ PyObject* Recorder::length(Activation& self, PyObject* object) {
 
 PyObject* Recorder::import_name(Activation& self, PyObject* name, PyObject* fromlist, PyObject* level) {
   if (!active_) return Semantics::import_name(self, name, fromlist, level);
-  if (marked(self)) return kStop;
   PyObject* modules = PyImport_GetModuleDict();
   long depth = PyLong_AsLong(level);
   if (depth == 0) {
@@ -465,7 +454,6 @@ PyObject* Recorder::import_name(Activation& self, PyObject* name, PyObject* from
 
 PyObject* Recorder::import_from(Activation& self, PyObject* module, PyObject* name) {
   if (!active_) return Semantics::import_from(self, module, name);
-  if (marked(self)) return kStop;
   if (!PyModule_Check(module) || !PyDict_GetItemWithError(PyModule_GetDict(module), name))
     return stop(self, Stop::kImport, PyUnicode_AsUTF8(name));
   note_key(self, PyModule_GetDict(module), name, nullptr, source_of(module));
@@ -478,7 +466,6 @@ PyObject* Recorder::import_from(Activation& self, PyObject* module, PyObject* na
 
 int Recorder::collect(Activation& self, PyObject* container, PyObject* key, PyObject* value) {
   if (!active_) return Semantics::collect(self, container, key, value);
-  if (marked(self)) return kStopStatus;
   if (key)
     specialise(key);
   else if (PySet_Check(container))
@@ -499,7 +486,6 @@ int Recorder::collect(Activation& self, PyObject* container, PyObject* key, PyOb
 
 int Recorder::extend_list(Activation& self, PyObject* list, PyObject* source) {
   if (!active_) return Semantics::extend_list(self, list, source);
-  if (marked(self)) return kStopStatus;
   if (!is_made(list)) return stop_status(self, Stop::kEffect, "a list display");
   if (is_tensor(source)) return stop_status(self, Stop::kInstruction, "unpacking of a tensor");
   if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
@@ -512,7 +498,6 @@ int Recorder::extend_list(Activation& self, PyObject* list, PyObject* source) {
 
 int Recorder::update_set(Activation& self, PyObject* set, PyObject* source) {
   if (!active_) return Semantics::update_set(self, set, source);
-  if (marked(self)) return kStopStatus;
   if (!is_made(set)) return stop_status(self, Stop::kEffect, "a set display");
   if (!readable(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   return Semantics::update_set(self, set, source);
@@ -520,7 +505,6 @@ int Recorder::update_set(Activation& self, PyObject* set, PyObject* source) {
 
 int Recorder::update_dict(Activation& self, PyObject* dict, PyObject* source) {
   if (!active_) return Semantics::update_dict(self, dict, source);
-  if (marked(self)) return kStopStatus;
   if (!is_made(dict)) return stop_status(self, Stop::kEffect, "a dict display");
   if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   if (!is_value(source)) note_class(source);
@@ -530,7 +514,6 @@ int Recorder::update_dict(Activation& self, PyObject* dict, PyObject* source) {
 
 int Recorder::merge_dict(Activation& self, PyObject* dict, PyObject* source, PyObject* callable) {
   if (!active_) return Semantics::merge_dict(self, dict, source, callable);
-  if (marked(self)) return kStopStatus;
   if (!is_made(dict)) return stop_status(self, Stop::kEffect, "a dict display");
   if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   if (!is_value(source)) note_class(source);
@@ -540,7 +523,6 @@ int Recorder::merge_dict(Activation& self, PyObject* dict, PyObject* source, PyO
 
 int Recorder::unpack(Activation& self, PyObject* sequence, int before, int after, PyObject** items) {
   if (!active_) return Semantics::unpack(self, sequence, before, after, items);
-  if (marked(self)) return kStopStatus;
   Ref parts;
   PyObject* source = sequence;
   if (is_tensor(sequence)) {
@@ -572,7 +554,6 @@ int Recorder::unpack(Activation& self, PyObject* sequence, int before, int after
 
 int Recorder::other(Activation& self, const char* what) {
   if (!active_) return Semantics::other(self, what);
-  if (marked(self)) return kStopStatus;
   std::string name(what);
   // Generators that the segment made are inlined: their frames come through the hook. A yield of the root suspends it.
   if (name == "YIELD_VALUE" || name == "RETURN_GENERATOR" || name == "SEND" || name == "GET_YIELD_FROM_ITER" ||

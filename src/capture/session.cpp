@@ -307,6 +307,7 @@ Director::Go Session::begin_recording(Root& root, FrameCache::Entry& entry) {
   root.recorder = std::make_unique<Recorder>(activation, state_.volatile_ints);
   Recorder& recorder = *root.recorder;
   recorder.marks = &root.cache->marks;
+  activation.ask_before_each(!root.cache->marks.empty());
   recorder.spoiled = [this, &root] {
     const Recorder::Trouble& trouble = root.recorder->trouble();
     note_break(*trouble.where, trouble.stop, trouble.detail);

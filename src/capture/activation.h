@@ -37,6 +37,9 @@ class Director {
   /// resumed. Called once for each entered(), while the frame is still linked; the error that may be set is to be kept.
   enum class Exit { kReturned, kRaised, kHandedOver, kYielded };
   virtual void left(Activation& activation, Exit exit, PyObject* result) = 0;
+  /// One of our own parts threw an exception (faults.h) while it worked for this frame. Whatever the director began is
+  /// to be given up. Throws nothing. An error that it sets is raised at this instruction.
+  virtual void faulted(Activation& activation, const char* what) { (void)activation, (void)what; }
 };
 
 struct Instruction;

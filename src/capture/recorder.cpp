@@ -1,6 +1,7 @@
 #include "capture/recorder.h"
 
 #include "base/check.h"
+#include "capture/faults.h"
 #include "capture/hook.h"
 #include "capture/tensor_meta.h"
 
@@ -32,13 +33,15 @@ Recorder::Info* Recorder::info(PyObject* object) {
   return found == table_.end() ? nullptr : &found->second;
 }
 
-Recorder::Info& Recorder::enter(PyObject* object, Info info) {
+void Recorder::enter(PyObject* object, Info info) try {
+  fault_point("note");
   auto [place, fresh] = table_.emplace(object, info);
   if (fresh && !watch_death(object))
     held_.push_back(Py_NewRef(object));
   else
     place->second = info;
-  return place->second;
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 // Objects that run code when they die must die when eager lets them die, and no replay could repeat that. A generator
@@ -66,7 +69,11 @@ PyObject* Recorder::on_death(PyObject* capsule, PyObject* reference) {
     recorder->watched_.erase(found);
     recorder->table_.erase(object);
     Py_DECREF(reference);
-    if (recorder->active_) recorder->spoil(*Activation::innermost(), Stop::kFinalizer, "it ends here");
+    try {
+      if (recorder->active_) recorder->spoil(*Activation::innermost(), Stop::kFinalizer, "it ends here");
+    } catch (const std::exception&) {  // the recording is over all the same
+      recorder->active_ = false;
+    }
   }
   return Py_NewRef(Py_None);
 }
@@ -237,12 +244,14 @@ void Recorder::add_slot_roots(bool function_is_fixed) {
 }
 
 void Recorder::begin() {
+  base::check(fault_.empty(), fault_);
   active_ = true;
   handled_ = root_.thread()->exc_info->exc_value;
   trace_->enter();
 }
 
-void Recorder::enter_frame(Activation& activation) {
+void Recorder::enter_frame(Activation& activation) try {
+  fault_point("note");
   PyCodeObject* code = activation.code();
   PyFunctionObject* function = activation.function();
   note_function(function);
@@ -289,6 +298,8 @@ void Recorder::enter_frame(Activation& activation) {
     else
       adopt_result(activation, object, "a call made by C code");
   }
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 // ---------------------------------------------------------------------------------------------------- stops
@@ -310,8 +321,14 @@ void Recorder::spoil(Activation& self, Stop reason, std::string detail) {
   active_ = false;
   flush();
   trace_->leave();
+  if (!fault_.empty()) trouble_ = {Stop::kFault, fault_, -1, &self};
   if (spoiled) spoiled();
   root_.request_boundary();
+}
+
+void Recorder::fault(const char* what) {
+  fault_ = what;  // before the recording began, or while it is written down, there is nothing to spoil
+  if (Activation* innermost = Activation::innermost()) spoil(*innermost, Stop::kFault, what);
 }
 
 bool Recorder::declines(Activation& self) {
@@ -322,14 +339,22 @@ bool Recorder::declines(Activation& self) {
   return true;
 }
 
+// What an operator throws is the program's error. A fault of ours has run nothing, or a part: the rest is tried again.
 bool Recorder::flush() {
-  try {
-    Hooked nobody(nullptr);
-    trace_->flush("the segment ends");
-    return true;
-  } catch (const std::exception& error) {
+  for (int attempt = 0;; ++attempt) {
+    try {
+      fault_point("flush");
+      Hooked nobody(nullptr);
+      trace_->flush("the segment ends");
+      return true;
+    } catch (const base::Fault& error) {
+      fault_ = error.what();
+      if (attempt == 0) continue;
+      PyErr_Format(PyExc_RuntimeError, "magneto: a fault of its own: %s. Please report this.", error.what());
+    } catch (const std::exception& error) {
+      if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
     failed_flush_ = true;
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, error.what());
     return false;
   }
 }
@@ -527,6 +552,10 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
     }
   } catch (const std::exception& error) {
     trouble_ = {Stop::kUnknownTensor, error.what(), -1, &root_};
+    return nullptr;
+  }
+  if (!fault_.empty()) {
+    trouble_ = {Stop::kFault, fault_, -1, &root_};
     return nullptr;
   }
   return std::move(segment_);

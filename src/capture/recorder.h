@@ -128,7 +128,7 @@ class Recorder final : public Semantics, public Provenance {
 
   // recorder.cpp: table, life cycle
   Info* info(PyObject* object);
-  Info& enter(PyObject* object, Info info);
+  void enter(PyObject* object, Info info);
   bool watch_death(PyObject* object);  ///< an object whose end runs code: it is not held, its death is seen
   static PyObject* on_death(PyObject* capsule, PyObject* reference);
   void enter_made(PyObject* object);
@@ -154,8 +154,9 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* stop(Activation& self, Stop reason, std::string detail);
   int stop_status(Activation& self, Stop reason, std::string detail);
   void spoil(Activation& self, Stop reason, std::string detail);
+  void fault(const char* what);  ///< a note could not be taken (faults.h): the recording is thrown away
   std::unique_ptr<Segment> finish(bool returns, PyObject* result);
-  bool flush();
+  bool flush();  ///< false: a Python error is set
   bool is_constant_tuple(PyObject* object);
 
   // recorder_reads.cpp: guards
@@ -256,6 +257,7 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* handled_ = nullptr;                         // what was handled when the segment began (borrowed)
   int caught_at_ = -1;                                  // root instruction whose exception the root caught last
   Trouble trouble_;
+  std::string fault_;  // what the last fault said
 };
 
 }  // namespace magneto::capture

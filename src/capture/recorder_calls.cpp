@@ -177,7 +177,7 @@ PyObject* Recorder::call_cached(Activation& self, PyObject* wrapper, PyObject* c
     Hooked nobody(nullptr);
     trace_->leave();
     result = PyObject_Vectorcall(wrapper, args, nargsf, kwnames);
-    trace_->enter();
+    if (active_) trace_->enter();
   }
   if (!result) return nullptr;
   if (is_tensor(result) || !info(result)) {

@@ -1,4 +1,5 @@
 // Operators, iteration, imports and the containers a frame fills; operands of torch calls.
+#include "capture/faults.h"
 #include "capture/hook.h"
 #include "capture/recorder.h"
 #include "capture/recorder_torch_internal.h"
@@ -46,6 +47,7 @@ void Recorder::set_place(Activation& self) {
 }
 
 bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
+  fault_point("primitive");
   if (is_tensor(object)) return usable_tensor(object, "an unknown place");
   specialise(object);
   if (is_value(object)) return true;
@@ -70,7 +72,8 @@ bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
   return false;
 }
 
-void Recorder::adopt_torch(Activation& self, PyObject* result, const std::string& name, int depth) {
+void Recorder::adopt_torch(Activation& self, PyObject* result, const std::string& name, int depth) try {
+  fault_point("note");
   if (!active_ || is_value(result)) return;
   if (is_tensor(result)) {
     const at::Tensor& tensor = tensor_of(result);
@@ -88,6 +91,8 @@ void Recorder::adopt_torch(Activation& self, PyObject* result, const std::string
     return;
   }
   adopt_result(self, result, name);
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 // ---------------------------------------------------------------------------------------------------- operators
@@ -438,7 +443,7 @@ PyObject* Recorder::import_name(Activation& self, PyObject* name, PyObject* from
     Hooked nobody(nullptr);
     trace_->leave();
     result = Semantics::import_name(self, name, fromlist, level);
-    trace_->enter();
+    if (active_) trace_->enter();
   }
   if (result && !info(result)) {
     if (PyModule_Check(result)) {
@@ -579,16 +584,20 @@ int Recorder::other(Activation& self, const char* what) {
   return stop_status(self, Stop::kInstruction, name);
 }
 
-void Recorder::made(Activation&, PyObject* object) {
+void Recorder::made(Activation&, PyObject* object) try {
   if (!active_ || is_value(object)) return;
   if (PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 0) return;  // a shared singleton
   enter_made(object);
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
-void Recorder::caught(Activation& self, PyObject* exception) {
+void Recorder::caught(Activation& self, PyObject* exception) try {
   if (!active_) return;
   if (!info(exception)) enter_made(exception);
   if (&self == &root_) caught_at_ = root_instruction();
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 }  // namespace magneto::capture

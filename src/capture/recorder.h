@@ -198,6 +198,8 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* call_function(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf,
                           PyObject* kwnames);
   PyObject* call_type(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  PyObject* make_instance(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf,
+                          PyObject* kwnames);
   PyObject* call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_partial(Activation& self, PyObject* partial, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf, PyObject* kwnames);

@@ -197,6 +197,39 @@ PyObject* Recorder::call_script(Activation& self, PyObject* callable, PyObject* 
 }
 
 // type.__call__ spelled out, so that the instance is known before __init__ runs.
+PyObject* Recorder::make_instance(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf,
+                                  PyObject* kwnames) {
+  size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)), count = total_count(nargsf, kwnames);
+  if (has_finalizer(type)) return stop(self, Stop::kFinalizer, type->tp_name);
+  PyTypeObject* base = type;
+  while (is_python_class(base)) base = base->tp_base;
+  bool exception = PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+  if ((base == type && !exception) || !is_known_c_type(base) || !type->tp_new)
+    return stop(self, Stop::kOpaqueType, type->tp_name);
+  if (base != &PyBaseObject_Type && !exception)  // int, str, tuple, dict subclasses copy their arguments
+    for (size_t i = 0; i < count; ++i)
+      if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+  Ref tuple = Ref::take(PyTuple_New(static_cast<Py_ssize_t>(positional)));
+  for (size_t i = 0; i < positional; ++i) PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), Py_NewRef(args[i]));
+  Ref keywords;
+  if (kwnames && PyTuple_GET_SIZE(kwnames)) {
+    keywords = Ref::take(PyDict_New());
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); ++i)
+      PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(kwnames, i), args[positional + static_cast<size_t>(i)]);
+  }
+  // The C constructor reads the tuples; a Python __new__ or __init__ gets its own.
+  enter_made(tuple.get());
+  if (keywords) enter_made(keywords.get());
+  Ref instance = Ref::take(type->tp_new(type, tuple.get(), keywords.get()));
+  if (!instance) return nullptr;
+  adopt_result(self, instance.get(), type->tp_name);
+  PyTypeObject* actual = Py_TYPE(instance.get());
+  if (PyType_IsSubtype(actual, type) && actual->tp_init &&
+      actual->tp_init(instance.get(), tuple.get(), keywords.get()) < 0)
+    return nullptr;
+  return instance.release();
+}
+
 PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf,
                               PyObject* kwnames) {
   PyObject* object = reinterpret_cast<PyObject*>(type);
@@ -221,42 +254,8 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
     if (!info(object)) enter_outside(object, guards().sources.pinned({}, nullptr));
     return call_function(self, function, all.data() + 1, (positional + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
   }
-  bool exception = PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
-  if (has_finalizer(type)) return stop(self, Stop::kFinalizer, type->tp_name);
-  if (is_python_class(type) || exception) {
-    PyTypeObject* base = type;
-    while (is_python_class(base)) base = base->tp_base;
-    if (!is_known_c_type(base)) return stop(self, Stop::kOpaqueType, type->tp_name);
-    Ref tuple = Ref::take(PyTuple_New(static_cast<Py_ssize_t>(positional)));
-    for (size_t i = 0; i < positional; ++i)
-      PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), Py_NewRef(args[i]));
-    Ref keywords;
-    if (kwnames && PyTuple_GET_SIZE(kwnames)) {
-      keywords = Ref::take(PyDict_New());
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); ++i)
-        PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(kwnames, i), args[positional + static_cast<size_t>(i)]);
-    }
-    if (!type->tp_new) return Semantics::call(self, object, args, nargsf, kwnames);
-    if (base != &PyBaseObject_Type && !exception)  // int, str, tuple, dict subclasses copy their arguments
-      for (size_t i = 0; i < count; ++i)
-        if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
-    // The C constructor reads the tuples; a Python __new__ or __init__ gets its own.
-    enter_made(tuple.get());
-    if (keywords) enter_made(keywords.get());
-    Ref instance = Ref::take(type->tp_new(type, tuple.get(), keywords.get()));
-    if (!instance) return nullptr;
-    if (!info(instance.get()) && !is_value(instance.get()) && active_) {
-      if (Py_REFCNT(instance.get()) == 1)
-        enter_made(instance.get());
-      else
-        adopt_result(self, instance.get(), type->tp_name);
-    }
-    PyTypeObject* actual = Py_TYPE(instance.get());
-    if (PyType_IsSubtype(actual, type) && actual->tp_init &&
-        actual->tp_init(instance.get(), tuple.get(), keywords.get()) < 0)
-      return nullptr;
-    return instance.release();
-  }
+  if (is_python_class(type) || PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
+    return make_instance(self, type, args, nargsf, kwnames);
   if (!is_known_constructor(type)) return stop(self, Stop::kOpaqueType, type->tp_name);
   if (type == &PyBool_Type && count == 1) {
     int result = truth(self, args[0]);
@@ -659,34 +658,11 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
     case CallClass::kIgnore:
       return raw();
     case CallClass::kTypeCall: {
-      if (!first || !PyType_Check(first)) return raw();
-      size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
-      PyTypeObject* type = reinterpret_cast<PyTypeObject*>(first);
       // Called from a metaclass's __call__: make the instance the ordinary way.
-      if (has_finalizer(type)) return stop(self, Stop::kFinalizer, type->tp_name);
+      if (!first || !PyType_Check(first)) return raw();
       size_t skip = bound ? 0 : 1;
-      PyTypeObject* base = type;
-      while (is_python_class(base)) base = base->tp_base;
-      if (!is_python_class(type) || base != &PyBaseObject_Type) return stop(self, Stop::kOpaqueType, type->tp_name);
-      Ref tuple = Ref::take(PyTuple_New(static_cast<Py_ssize_t>(positional - skip)));
-      for (size_t i = skip; i < positional; ++i)
-        PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i - skip), Py_NewRef(args[i]));
-      Ref keywords;
-      if (kwnames && PyTuple_GET_SIZE(kwnames)) {
-        keywords = Ref::take(PyDict_New());
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); ++i)
-          PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(kwnames, i), args[positional + static_cast<size_t>(i)]);
-        enter_made(keywords.get());
-      }
-      enter_made(tuple.get());
-      Ref instance = Ref::take(type->tp_new(type, tuple.get(), keywords.get()));
-      if (!instance) return nullptr;
-      if (active_ && !info(instance.get())) adopt_result(self, instance.get(), type->tp_name);
-      PyTypeObject* actual = Py_TYPE(instance.get());
-      if (PyType_IsSubtype(actual, type) && actual->tp_init &&
-          actual->tp_init(instance.get(), tuple.get(), keywords.get()) < 0)
-        return nullptr;
-      return instance.release();
+      return make_instance(self, reinterpret_cast<PyTypeObject*>(first), args + skip,
+                           static_cast<size_t>(PyVectorcall_NARGS(nargsf)) - skip, kwnames);
     }
     case CallClass::kNew: {
       if (!count || !PyType_Check(args[0])) return raw();

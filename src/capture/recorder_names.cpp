@@ -427,32 +427,4 @@ int Recorder::store_item(Activation& self, PyObject* container, PyObject* key, P
   return stop_status(self, Stop::kEffect, std::string("an assignment to an item of ") + Py_TYPE(container)->tp_name);
 }
 
-// ---------------------------------------------------------------------------------------------------- effects
-
-void Recorder::record_set(Effect::Kind kind, PyObject* target, PyObject* key, PyObject* value, bool generic) try {
-  fault_point("note");
-  Pending effect;
-  effect.kind = kind;
-  effect.generic = generic;
-  effect.target = Ref::share(target);
-  effect.key = Ref::share(key);
-  effect.value = Ref::share(value);
-  effects_.push_back(std::move(effect));
-} catch (const std::exception& error) {
-  fault(error.what());
-}
-
-int Recorder::record_call(PyObject* callable, PyObject* const* args, size_t count) try {
-  fault_point("note");
-  Pending effect;
-  effect.kind = Effect::Kind::kCall;
-  effect.callable = Ref::share(callable);
-  for (size_t i = 0; i < count; ++i) effect.args.push_back(Ref::share(args[i]));
-  effects_.push_back(std::move(effect));
-  return static_cast<int>(effects_.size()) - 1;
-} catch (const std::exception& error) {
-  fault(error.what());
-  return -1;
-}
-
 }  // namespace magneto::capture

@@ -166,6 +166,36 @@ void Recorder::add_argument_roots(PyObject* const* args, size_t count, const std
   for (int slot = 0; slot < root_.local_count(); ++slot) entry_slots_.emplace_back(slot, root_.local(slot));
 }
 
+/// Made anew whenever the function around it runs.
+static bool is_local_function(PyObject* object) {
+  if (!PyFunction_Check(object)) return false;
+  const char* name = PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
+  return name && strstr(name, "<locals>");
+}
+
+// A function that is found by path: another one with the same code, defaults and globals will do, and its cells are
+// found through it.
+void Recorder::add_function_root(PyObject* object, SourceId source) {
+  auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  enter_outside(object, source);
+  resolve(object);
+  guards().steps.push_back({FloatingStep::Kind::kFunction,
+                            source,
+                            {},
+                            Ref::share(function->func_code),
+                            Ref::share(function->func_defaults),
+                            {Ref::share(function->func_kwdefaults), Ref::share(function->func_globals)},
+                            0,
+                            {}});
+  functions_.insert(object);
+  if (function->func_kwdefaults && !info(function->func_kwdefaults)) {
+    enter_outside(function->func_kwdefaults, guards().sources.pinned({}, function->func_qualname));
+    active_ = true;  // the table may grow before the recording begins
+    note_all(root_, function->func_kwdefaults);
+    active_ = false;
+  }
+}
+
 void Recorder::add_slot_roots(bool function_is_fixed) {
   int locals = root_.local_count(), depth = root_.stack_depth();
   std::vector<PyObject*> stack;
@@ -201,6 +231,8 @@ void Recorder::add_slot_roots(bool function_is_fixed) {
         step.kind = FloatingStep::Kind::kValue;
         step.object = Ref::share(object);
         guards().steps.push_back(step);
+      } else if (is_local_function(object)) {
+        add_function_root(object, source);
       } else if (PyFunction_Check(object) || PyType_Check(object) || PyModule_Check(object)) {
         enter_outside(object, source);
         pin(object);
@@ -223,24 +255,7 @@ void Recorder::add_slot_roots(bool function_is_fixed) {
   PyFunctionObject* function = root_.function();
   PyObject* object = reinterpret_cast<PyObject*>(function);
   if (info(object)) return pin(object);
-  SourceId source = guards().sources.root(locals + depth, function->func_name);
-  enter_outside(object, source);
-  resolve(object);
-  guards().steps.push_back({FloatingStep::Kind::kFunction,
-                            source,
-                            {},
-                            Ref::share(function->func_code),
-                            Ref::share(function->func_defaults),
-                            {Ref::share(function->func_kwdefaults), Ref::share(function->func_globals)},
-                            0,
-                            {}});
-  functions_.insert(object);
-  if (function->func_kwdefaults && !info(function->func_kwdefaults)) {
-    enter_outside(function->func_kwdefaults, guards().sources.pinned({}, function->func_qualname));
-    active_ = true;  // the table may grow before the recording begins
-    note_all(root_, function->func_kwdefaults);
-    active_ = false;
-  }
+  add_function_root(object, guards().sources.root(locals + depth, function->func_name));
 }
 
 void Recorder::begin() {

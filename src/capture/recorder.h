@@ -151,6 +151,7 @@ class Recorder final : public Semantics, public Provenance {
   GuardProgram& guards() { return segment_->guards; }
   int root_instruction() const { return root_.next(); }
   bool inside_handler() const;  ///< an exception caught by the root since the start is being handled
+  void add_function_root(PyObject* object, SourceId source);
   PyObject* stop(Activation& self, Stop reason, std::string detail);
   int stop_status(Activation& self, Stop reason, std::string detail);
   void spoil(Activation& self, Stop reason, std::string detail);

@@ -286,6 +286,16 @@ int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
   return Semantics::contains(self, container, item);
 }
 
+/// The truth of its objects is the length of something that C code keeps: a deque, a view of a dict.
+static bool counts_in_c(PyTypeObject* type) {
+  PyTypeObject* base = type;
+  while (is_python_class(base)) base = base->tp_base;
+  lenfunc mapping = type->tp_as_mapping ? type->tp_as_mapping->mp_length : nullptr;
+  lenfunc sequence = type->tp_as_sequence ? type->tp_as_sequence->sq_length : nullptr;
+  return (mapping && base->tp_as_mapping && base->tp_as_mapping->mp_length == mapping) ||
+         (sequence && base->tp_as_sequence && base->tp_as_sequence->sq_length == sequence);
+}
+
 int Recorder::truth(Activation& self, PyObject* object) {
   if (!active_) return Semantics::truth(self, object);
   if (is_tensor(object)) return stop_status(self, Stop::kTensorBranch, "");
@@ -302,6 +312,8 @@ int Recorder::truth(Activation& self, PyObject* object) {
   if (is_outside(object) &&
       (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)))
     note_all(self, object);
+  else if (is_outside(object) && counts_in_c(Py_TYPE(object)))
+    return stop_status(self, Stop::kOpaqueSlot, Py_TYPE(object)->tp_name);
   return Semantics::truth(self, object);
 }
 

@@ -8,6 +8,7 @@
 #include "aten/testing.h"
 #include "aten/trace.h"
 #include "base/check.h"
+#include "capture/faults.h"
 #include "graph/text.h"
 #include "graph/verify.h"
 
@@ -81,6 +82,10 @@ py::dict counters() {
 }  // namespace
 
 void add_trace_testing(py::module_& m) {
+  m.def("throw_at", [](std::optional<std::string> where, long countdown) {
+    capture::throw_at(where ? where->c_str() : nullptr, countdown);
+  });
+  m.def("has_thrown", &capture::has_thrown);
   aten::set_wait_runner(&wait_without_gil);
   py::class_<Trace>(m, "Trace")
       .def(py::init<>())

@@ -37,6 +37,9 @@ class Director {
   /// resumed. Called once for each entered(), while the frame is still linked; the error that may be set is to be kept.
   enum class Exit { kReturned, kRaised, kHandedOver, kYielded };
   virtual void left(Activation& activation, Exit exit, PyObject* result) = 0;
+  /// One of our own parts threw an exception (faults.h) while it worked for this frame. Whatever the director began is
+  /// to be given up. Throws nothing. An error that it sets is raised at this instruction.
+  virtual void faulted(Activation& activation, const char* what) { (void)activation, (void)what; }
 };
 
 struct Instruction;
@@ -94,6 +97,8 @@ class Activation {
   void* note = nullptr;
   /// Ask for at_boundary before the next instruction.
   void request_boundary() { boundary_ = true; }
+  /// Ask Semantics::declines before each instruction.
+  void ask_before_each(bool ask) { asks_ = ask; }
 
   /// Instructions executed so far.
   int64_t executed() const { return executed_; }
@@ -112,6 +117,7 @@ class Activation {
   Activation* outer_ = nullptr;
   int next_ = 0;
   bool boundary_ = false;
+  bool asks_ = false;
   int64_t executed_ = 0;
   PyObject* result_ = nullptr;
   Slot* top_ = nullptr;  ///< stack pointer while we run (3.11 - 3.13)

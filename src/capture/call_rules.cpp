@@ -91,7 +91,7 @@ constexpr Row kRows[] = {
      "collections.OrderedDict.__init__ dict.__init__ list.__init__ set.__init__"},
     {CallClass::kState,
      "torch._C._get_tracing_state torch._C._is_tracing torch._C._get_cudnn_enabled "
-     "torch._C._cuda_isCurrentStreamCapturing "
+     "torch._C._cuda_isCurrentStreamCapturing torch._C._cuda_isInBadFork torch._C._cuda_getDevice "
      "torch._C._get_deterministic_algorithms torch._C._are_functorch_transforms_active "
      "torch._C._is_torch_function_enabled torch._C._len_torch_function_stack torch._C._len_torch_dispatch_stack "
      "torch._C._get_flash_sdp_enabled torch._C._get_mem_efficient_sdp_enabled torch._C._get_math_sdp_enabled "
@@ -125,6 +125,7 @@ constexpr Row kRows[] = {
      "float.__new__"},
     {CallClass::kInit, "object.__init__ object.__init_subclass__"},
     {CallClass::kReduce, "object.__reduce_ex__"},
+    {CallClass::kAutograd, "torch._C._FunctionBase.apply"},
 };
 
 // Methods of torch.Tensor and functions of torch that read data or touch what no graph holds. Everything else that is
@@ -140,6 +141,26 @@ constexpr const char* kTensorOpaque =
 constexpr const char* kFunctionOpaque =
     "_make_dual _unpack_dual _fw_primal from_file frombuffer from_numpy as_tensor asarray set_printoptions _dim_arange "
     "manual_seed seed set_default_dtype";
+
+// C types whose slots read nothing but the object itself. The result of a call of the first follows from its arguments.
+constexpr const char* kMadeTypes =
+    "tuple list dict set frozenset int float str bool complex bytes range enumerate zip slice super reversed map "
+    "filter torch.Size torch.device collections.OrderedDict object functools.partial torch.finfo torch.iinfo "
+    "property collections.deque classmethod staticmethod types.SimpleNamespace method itertools.chain "
+    "itertools.islice itertools.repeat itertools.count itertools.product itertools.accumulate itertools.zip_longest "
+    "itertools.starmap itertools.takewhile itertools.pairwise itertools.permutations itertools.combinations "
+    "itertools.cycle itertools.compress itertools.dropwhile itertools.filterfalse mappingproxy "
+    "collections.defaultdict operator.itemgetter operator.attrgetter";
+constexpr const char* kOtherTypes =
+    "type NoneType ellipsis NotImplementedType function builtin_function_or_method method_descriptor "
+    "wrapper_descriptor getset_descriptor member_descriptor classmethod_descriptor method-wrapper code cell "
+    "dict_keys dict_values dict_items dict_keyiterator dict_valueiterator dict_itemiterator dict_reversekeyiterator "
+    "dict_reversevalueiterator dict_reverseitemiterator odict_keys odict_values odict_items odict_iterator "
+    "list_iterator list_reverseiterator tuple_iterator range_iterator longrange_iterator set_iterator str_iterator "
+    "str_ascii_iterator bytes_iterator iterator generator module _collections._deque_iterator torch.dtype "
+    "torch.layout torch.memory_format torch._C._FunctionBase types.GenericAlias types.UnionType BaseException "
+    "Exception re.Pattern re.Match _contextvars.ContextVar _contextvars.Token ContextVar Token "
+    "functools._lru_cache_wrapper";
 
 using Table = std::unordered_map<const void*, CallClass>;
 
@@ -196,6 +217,12 @@ void each_name(const char* names, Function&& function) {
     if (!name.empty()) function(name);
     rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
   }
+}
+
+std::unordered_set<std::string_view> set_of(std::initializer_list<const char*> rows) {
+  std::unordered_set<std::string_view> set;
+  for (const char* names : rows) each_name(names, [&](std::string_view name) { set.insert(name); });
+  return set;
 }
 
 void add(Table& table, PyObject* callable, CallClass cls) {
@@ -298,169 +325,12 @@ CallClass call_class(PyObject* callable, PyObject** self) {
 }
 
 bool is_known_constructor(PyTypeObject* type) {
-  static const std::unordered_set<std::string_view> names = {"tuple",
-                                                             "list",
-                                                             "dict",
-                                                             "set",
-                                                             "frozenset",
-                                                             "int",
-                                                             "float",
-                                                             "str",
-                                                             "bool",
-                                                             "complex",
-                                                             "bytes",
-                                                             "range",
-                                                             "enumerate",
-                                                             "zip",
-                                                             "slice",
-                                                             "super",
-                                                             "reversed",
-                                                             "map",
-                                                             "filter",
-                                                             "torch.Size",
-                                                             "torch.device",
-                                                             "collections.OrderedDict",
-                                                             "object",
-                                                             "functools.partial",
-                                                             "torch.finfo",
-                                                             "torch.iinfo",
-                                                             "property",
-                                                             "collections.deque",
-                                                             "classmethod",
-                                                             "staticmethod",
-                                                             "types.SimpleNamespace",
-                                                             "method",
-                                                             "itertools.chain",
-                                                             "itertools.islice",
-                                                             "itertools.repeat",
-                                                             "itertools.count",
-                                                             "itertools.product",
-                                                             "itertools.accumulate",
-                                                             "itertools.zip_longest",
-                                                             "itertools.starmap",
-                                                             "itertools.takewhile",
-                                                             "itertools.pairwise",
-                                                             "itertools.permutations",
-                                                             "itertools.combinations",
-                                                             "itertools.cycle",
-                                                             "itertools.compress",
-                                                             "itertools.dropwhile",
-                                                             "itertools.filterfalse",
-                                                             "mappingproxy",
-                                                             "collections.defaultdict",
-                                                             "operator.itemgetter",
-                                                             "operator.attrgetter"};
-  return !is_tensor(reinterpret_cast<PyObject*>(type)) && names.count(type->tp_name) &&
-         !PyType_IsSubtype(type, tensor_base());
+  static const std::unordered_set<std::string_view> names = set_of({kMadeTypes});
+  return names.count(type->tp_name) > 0;
 }
 
 bool is_known_c_type(PyTypeObject* type) {
-  static const std::unordered_set<std::string_view> names = {"object",
-                                                             "type",
-                                                             "NoneType",
-                                                             "ellipsis",
-                                                             "NotImplementedType",
-                                                             "int",
-                                                             "float",
-                                                             "bool",
-                                                             "complex",
-                                                             "str",
-                                                             "bytes",
-                                                             "tuple",
-                                                             "list",
-                                                             "dict",
-                                                             "set",
-                                                             "frozenset",
-                                                             "range",
-                                                             "slice",
-                                                             "function",
-                                                             "method",
-                                                             "builtin_function_or_method",
-                                                             "method_descriptor",
-                                                             "wrapper_descriptor",
-                                                             "getset_descriptor",
-                                                             "member_descriptor",
-                                                             "classmethod_descriptor",
-                                                             "method-wrapper",
-                                                             "code",
-                                                             "cell",
-                                                             "dict_keys",
-                                                             "dict_values",
-                                                             "dict_items",
-                                                             "dict_keyiterator",
-                                                             "dict_valueiterator",
-                                                             "dict_itemiterator",
-                                                             "dict_reversekeyiterator",
-                                                             "dict_reversevalueiterator",
-                                                             "dict_reverseitemiterator",
-                                                             "odict_keys",
-                                                             "odict_values",
-                                                             "odict_items",
-                                                             "odict_iterator",
-                                                             "list_iterator",
-                                                             "list_reverseiterator",
-                                                             "tuple_iterator",
-                                                             "range_iterator",
-                                                             "longrange_iterator",
-                                                             "set_iterator",
-                                                             "str_iterator",
-                                                             "str_ascii_iterator",
-                                                             "bytes_iterator",
-                                                             "iterator",
-                                                             "enumerate",
-                                                             "zip",
-                                                             "map",
-                                                             "filter",
-                                                             "reversed",
-                                                             "generator",
-                                                             "super",
-                                                             "property",
-                                                             "module",
-                                                             "mappingproxy",
-                                                             "collections.OrderedDict",
-                                                             "collections.deque",
-                                                             "collections.defaultdict",
-                                                             "_collections._deque_iterator",
-                                                             "torch.Size",
-                                                             "torch.dtype",
-                                                             "torch.device",
-                                                             "torch.layout",
-                                                             "torch.memory_format",
-                                                             "torch.finfo",
-                                                             "torch.iinfo",
-                                                             "functools.partial",
-                                                             "types.GenericAlias",
-                                                             "types.UnionType",
-                                                             "types.SimpleNamespace",
-                                                             "staticmethod",
-                                                             "classmethod",
-                                                             "itertools.chain",
-                                                             "itertools.islice",
-                                                             "itertools.repeat",
-                                                             "itertools.count",
-                                                             "itertools.product",
-                                                             "itertools.accumulate",
-                                                             "itertools.zip_longest",
-                                                             "itertools.starmap",
-                                                             "itertools.takewhile",
-                                                             "itertools.pairwise",
-                                                             "itertools.permutations",
-                                                             "itertools.combinations",
-                                                             "itertools.cycle",
-                                                             "itertools.compress",
-                                                             "itertools.dropwhile",
-                                                             "itertools.filterfalse",
-                                                             "operator.itemgetter",
-                                                             "operator.attrgetter",
-                                                             "BaseException",
-                                                             "Exception",
-                                                             "re.Pattern",
-                                                             "re.Match",
-                                                             "_contextvars.ContextVar",
-                                                             "_contextvars.Token",
-                                                             "ContextVar",
-                                                             "Token",
-                                                             "functools._lru_cache_wrapper"};
+  static const std::unordered_set<std::string_view> names = set_of({kMadeTypes, kOtherTypes});
   return names.count(type->tp_name) > 0 || PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
 }
 

@@ -28,7 +28,7 @@ enum class CallClass : unsigned char {
   kNew,         ///< object.__new__ and the like: makes an instance of its first argument
   kInit,        ///< object.__init__: nothing
   kReduce,      ///< object.__reduce_ex__: reads the whole instance dict
-  kSuperInit,
+  kAutograd,    ///< apply of a custom autograd.Function: makes a ctx, calls forward
 };
 
 /// The class of a C callable: builtin function or method, method or slot descriptor, method-wrapper. `self` receives

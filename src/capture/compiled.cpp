@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/report.h"
+#include "capture/faults.h"
 #include "capture/session.h"
 
 namespace magneto::capture {
@@ -83,7 +84,15 @@ PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject*
     GuardContext context;
     context.roots = args;
     context.root_count = positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
-    auto segment = find_segment(entry, context, positional, kwnames);
+    std::shared_ptr<Segment> segment;
+    try {
+      fault_point("guards");
+      segment = find_segment(entry, context, positional, kwnames);
+    } catch (const std::exception& fault) {
+      PyErr_Clear();
+      warn_of_fault(*self->state, {}, fault.what());
+      return plain_call(self, args, nargsf, kwnames);
+    }
     if (segment && !segment->returns) {
       return run_session(self, args, positional, kwnames, std::move(segment), &context);
     }
@@ -94,6 +103,9 @@ PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject*
           return build(segment->result, built);
         case Outcome::kRaised:
           return nullptr;
+        case Outcome::kFault:
+          warn_of_fault(*self->state, {}, built.fault);
+          [[fallthrough]];
         case Outcome::kEager:
           return plain_call(self, args, nargsf, kwnames);
       }

@@ -6,6 +6,8 @@
 // succeeded. So the frame stands exactly before the instruction when the director is asked what to do.
 #include "capture/evaluator.h"
 
+#include <exception>
+
 #include "capture/hook.h"
 #include "capture/opcodes.h"
 
@@ -22,14 +24,12 @@ Evaluator::Evaluator(Activation& activation)
 
 PyObject* Evaluator::run() {
   using Go = Director::Go;
-  Director& director = activation_.director_;
-  Go go = director.entered(activation_) ? director.at_boundary(activation_) : Go::kRun;
+  Go go = enter() ? ask_director(&Director::at_boundary, Go::kHandOver) : Go::kRun;
   for (;;) {
     Step step = Step::kNext;
     switch (go) {
       case Go::kRun:
-        semantics_ = activation_.semantics_;
-        step = execute();
+        step = attempt();
         break;
       case Go::kStepOver:
         semantics_ = &plain_semantics();
@@ -49,7 +49,7 @@ PyObject* Evaluator::run() {
         activation_.next_ = after_;
         break;
       case Step::kStop:
-        go = director.stopped(activation_);
+        go = ask_director(&Director::stopped, Go::kStepOver);
         continue;
       case Step::kReturn:
         if (!kCallerClearsFrame) return hand_over(Director::Exit::kReturned, activation_.result_);
@@ -68,7 +68,7 @@ PyObject* Evaluator::run() {
       return hand_over(Director::Exit::kHandedOver, nullptr);
     bool ask = activation_.boundary_ || go == Go::kStepOver;
     activation_.boundary_ = false;
-    go = ask ? director.at_boundary(activation_) : Go::kRun;
+    go = ask ? ask_director(&Director::at_boundary, Go::kHandOver) : Go::kRun;
   }
 }
 
@@ -82,6 +82,40 @@ Step Evaluator::execute() {
   fetch();
   ++activation_.executed_;
   return instruction_->row->handler(*this, instruction_->argument);
+}
+
+// Faults of our own end here (faults.h). A primitive that throws has done nothing: the instruction is stepped over.
+Step Evaluator::attempt() {
+  semantics_ = activation_.semantics_;
+  try {
+    return activation_.asks_ && semantics_->declines(activation_) ? Step::kStop : execute();
+  } catch (const std::exception& fault) {
+    tell_fault(fault.what());
+    return PyErr_Occurred() ? Step::kError : Step::kStop;
+  }
+}
+
+bool Evaluator::enter() {
+  try {
+    return activation_.director_.entered(activation_);
+  } catch (const std::exception& fault) {
+    tell_fault(fault.what());
+    return false;
+  }
+}
+
+Director::Go Evaluator::ask_director(Director::Go (Director::*question)(Activation&), Director::Go after_fault) {
+  try {
+    return (activation_.director_.*question)(activation_);
+  } catch (const std::exception& fault) {
+    tell_fault(fault.what());
+    return PyErr_Occurred() ? Director::Go::kRaise : after_fault;
+  }
+}
+
+void Evaluator::tell_fault(const char* what) {
+  PyErr_Clear();  // whatever it was about, nothing has happened
+  activation_.director_.faulted(activation_, what);
 }
 
 const char* Evaluator::opcode_name() const { return instruction_->row->name; }
@@ -160,7 +194,11 @@ Step Evaluator::serve_breaker() {
 }
 
 void Evaluator::leave(Director::Exit exit, PyObject* result) {
-  activation_.director_.left(activation_, exit, result);
+  try {
+    activation_.director_.left(activation_, exit, result);
+  } catch (const std::exception& fault) {
+    activation_.director_.faulted(activation_, fault.what());
+  }
   activation_.leave();
 }
 

@@ -90,6 +90,10 @@ class Evaluator {
  private:
   void fetch();
   Step execute();
+  bool enter();
+  Step attempt();  ///< execute with the activation's semantics
+  void tell_fault(const char* what);
+  Director::Go ask_director(Director::Go (Director::*question)(Activation&), Director::Go after_fault);
   bool unwind(Step how);
   void add_traceback();
   PyObject* returned();

@@ -117,6 +117,18 @@ Recipe RecipeWriter::write(PyObject* object) {
   return recipe;
 }
 
+/// Whether the object of a bound C method gives that method under its name: a subclass may have another one there.
+static bool is_found_by_name(PyCFunctionObject* function) {
+  PyObject* self = function->m_self;
+  Ref name = Ref::take(PyUnicode_FromString(function->m_ml->ml_name));
+  PyObject* found =
+      _PyType_Lookup(PyType_Check(self) ? reinterpret_cast<PyTypeObject*>(self) : Py_TYPE(self), name.get());
+  if (!found) return true;  // of a module, or of a metaclass
+  if (Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyClassMethodDescr_Type)
+    return reinterpret_cast<PyMethodDescrObject*>(found)->d_method == function->m_ml;
+  return !PyFunction_Check(found) && Py_TYPE(found) != &PyClassMethod_Type;
+}
+
 Recipe RecipeWriter::write_made(PyObject* object, int) {
   Recipe recipe;
   PyTypeObject* type = Py_TYPE(object);
@@ -164,6 +176,7 @@ Recipe RecipeWriter::write_made(PyObject* object, int) {
   }
   if (type == &PyCFunction_Type && PyCFunction_GET_SELF(object)) {  // a bound method of a C type
     auto* function = reinterpret_cast<PyCFunctionObject*>(object);
+    if (!is_found_by_name(function)) return fail(object);
     recipe.kind = Recipe::Kind::kBuiltin;
     recipe.object = Ref::take(PyUnicode_FromString(function->m_ml->ml_name));
     recipe.parts.push_back(write(function->m_self));

@@ -56,6 +56,7 @@ struct BuildContext {
   c10::SmallVector<PyObject*, 8> memo;  ///< borrowed: alive through their holders or `keep`
   std::vector<Ref> keep;
   std::vector<Ref> effect_results;
+  std::string fault;  ///< what a fault of ours said (faults.h)
 };
 
 /// New reference, or nullptr with a Python error.

@@ -3,6 +3,7 @@
 #include <torch/csrc/Exceptions.h>
 
 #include "base/check.h"
+#include "capture/faults.h"
 #include "capture/hook.h"
 #include "capture/tensor_meta.h"
 
@@ -36,13 +37,15 @@ Recorder::Info* Recorder::info(PyObject* object) {
   return found == table_.end() ? nullptr : &found->second;
 }
 
-Recorder::Info& Recorder::enter(PyObject* object, Info info) {
+void Recorder::enter(PyObject* object, Info info) try {
+  fault_point("note");
   auto [place, fresh] = table_.emplace(object, info);
   if (fresh && !watch_death(object))
     held_.push_back(Py_NewRef(object));
   else
     place->second = info;
-  return place->second;
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 // Objects that run code when they die must die when eager lets them die, and no replay could repeat that. A generator
@@ -70,7 +73,11 @@ PyObject* Recorder::on_death(PyObject* capsule, PyObject* reference) {
     recorder->watched_.erase(found);
     recorder->table_.erase(object);
     Py_DECREF(reference);
-    if (recorder->active_) recorder->spoil(*Activation::innermost(), Stop::kFinalizer, "it ends here");
+    try {
+      if (recorder->active_) recorder->spoil(*Activation::innermost(), Stop::kFinalizer, "it ends here");
+    } catch (const std::exception&) {  // the recording is over all the same
+      recorder->active_ = false;
+    }
   }
   return Py_NewRef(Py_None);
 }
@@ -182,6 +189,36 @@ void Recorder::add_argument_roots(PyObject* const* args, size_t count, const std
   for (int slot = 0; slot < root_.local_count(); ++slot) entry_slots_.emplace_back(slot, root_.local(slot));
 }
 
+/// Made anew whenever the function around it runs.
+static bool is_local_function(PyObject* object) {
+  if (!PyFunction_Check(object)) return false;
+  const char* name = PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
+  return name && strstr(name, "<locals>");
+}
+
+// A function that is found by path: another one with the same code, defaults and globals will do, and its cells are
+// found through it.
+void Recorder::add_function_root(PyObject* object, SourceId source) {
+  auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  enter_outside(object, source);
+  resolve(object);
+  guards().steps.push_back({FloatingStep::Kind::kFunction,
+                            source,
+                            {},
+                            Ref::share(function->func_code),
+                            Ref::share(function->func_defaults),
+                            {Ref::share(function->func_kwdefaults), Ref::share(function->func_globals)},
+                            0,
+                            {}});
+  functions_.insert(object);
+  if (function->func_kwdefaults && !info(function->func_kwdefaults)) {
+    enter_outside(function->func_kwdefaults, guards().sources.pinned({}, function->func_qualname));
+    active_ = true;  // the table may grow before the recording begins
+    note_all(root_, function->func_kwdefaults);
+    active_ = false;
+  }
+}
+
 void Recorder::add_slot_roots(bool function_is_fixed) {
   int locals = root_.local_count(), depth = root_.stack_depth();
   std::vector<PyObject*> stack;
@@ -217,6 +254,8 @@ void Recorder::add_slot_roots(bool function_is_fixed) {
         step.kind = FloatingStep::Kind::kValue;
         step.object = Ref::share(object);
         guards().steps.push_back(step);
+      } else if (is_local_function(object)) {
+        add_function_root(object, source);
       } else if (PyFunction_Check(object) || PyType_Check(object) || PyModule_Check(object)) {
         enter_outside(object, source);
         pin(object);
@@ -239,34 +278,19 @@ void Recorder::add_slot_roots(bool function_is_fixed) {
   PyFunctionObject* function = root_.function();
   PyObject* object = reinterpret_cast<PyObject*>(function);
   if (info(object)) return pin(object);
-  SourceId source = guards().sources.root(locals + depth, function->func_name);
-  enter_outside(object, source);
-  resolve(object);
-  guards().steps.push_back({FloatingStep::Kind::kFunction,
-                            source,
-                            {},
-                            Ref::share(function->func_code),
-                            Ref::share(function->func_defaults),
-                            {Ref::share(function->func_kwdefaults), Ref::share(function->func_globals)},
-                            0,
-                            {}});
-  functions_.insert(object);
-  if (function->func_kwdefaults && !info(function->func_kwdefaults)) {
-    enter_outside(function->func_kwdefaults, guards().sources.pinned({}, function->func_qualname));
-    active_ = true;  // the table may grow before the recording begins
-    note_all(root_, function->func_kwdefaults);
-    active_ = false;
-  }
+  add_function_root(object, guards().sources.root(locals + depth, function->func_name));
 }
 
 void Recorder::begin() {
+  base::check(fault_.empty(), fault_);
   active_ = true;
   handled_ = root_.thread()->exc_info->exc_value;
   if (wants_sketch()) sketch_ = std::make_unique<Sketch>(*trace_, symbols_);
   trace_->enter();
 }
 
-void Recorder::enter_frame(Activation& activation) {
+void Recorder::enter_frame(Activation& activation) try {
+  fault_point("note");
   PyCodeObject* code = activation.code();
   PyFunctionObject* function = activation.function();
   note_function(function);
@@ -307,8 +331,14 @@ void Recorder::enter_frame(Activation& activation) {
   if (&activation == &root_) return;
   for (int slot = 0; slot < code->co_argcount + code->co_kwonlyargcount; ++slot) {
     PyObject* object = activation.local(slot);
-    if (object && !PyCell_Check(object)) adopt_result(activation, object, "a call made by C code");
+    if (!object || PyCell_Check(object)) continue;
+    if (is_new_context(activation, object))
+      enter_made(object);
+    else
+      adopt_result(activation, object, "a call made by C code");
   }
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 // ---------------------------------------------------------------------------------------------------- stops
@@ -330,26 +360,40 @@ void Recorder::spoil(Activation& self, Stop reason, std::string detail) {
   active_ = false;
   flush();
   trace_->leave();
+  if (!fault_.empty()) trouble_ = {Stop::kFault, fault_, -1, &self};
   if (spoiled) spoiled();
   root_.request_boundary();
 }
 
-bool Recorder::marked(Activation& self) {
-  if (&self != &root_ || !marks) return false;
+void Recorder::fault(const char* what) {
+  fault_ = what;  // before the recording began, or while it is written down, there is nothing to spoil
+  if (Activation* innermost = Activation::innermost()) spoil(*innermost, Stop::kFault, what);
+}
+
+bool Recorder::declines(Activation& self) {
+  if (!active_ || &self != &root_ || !marks) return false;
   auto found = marks->find(self.next());
   if (found == marks->end()) return false;
   trouble_ = {found->second.stop, found->second.detail, -1, &self};
   return true;
 }
 
+// What an operator throws is the program's error. A fault of ours has run nothing, or a part: the rest is tried again.
 bool Recorder::flush() {
-  try {
-    Hooked nobody(nullptr);
-    trace_->flush("the segment ends");
-    return true;
-  } catch (...) {
+  for (int attempt = 0;; ++attempt) {
+    try {
+      fault_point("flush");
+      Hooked nobody(nullptr);
+      trace_->flush("the segment ends");
+      return true;
+    } catch (const base::Fault& error) {
+      fault_ = error.what();
+      if (attempt == 0) continue;
+      PyErr_Format(PyExc_RuntimeError, "magneto: a fault of its own: %s. Please report this.", error.what());
+    } catch (...) {  // in torch's own words
+      if (!PyErr_Occurred()) torch::translate_exception_to_python(std::current_exception());
+    }
     failed_flush_ = true;
-    if (!PyErr_Occurred()) torch::translate_exception_to_python(std::current_exception());  // in torch's own words
     return false;
   }
 }
@@ -550,6 +594,10 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
     }
   } catch (const std::exception& error) {
     trouble_ = {Stop::kUnknownTensor, error.what(), -1, &root_};
+    return nullptr;
+  }
+  if (!fault_.empty()) {
+    trouble_ = {Stop::kFault, fault_, -1, &root_};
     return nullptr;
   }
   finish_sketch();

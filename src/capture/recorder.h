@@ -109,6 +109,7 @@ class Recorder final : public Semantics, public Provenance {
   int merge_dict(Activation&, PyObject*, PyObject*, PyObject*) override;
   int unpack(Activation&, PyObject*, int, int, PyObject**) override;
   int other(Activation&, const char*) override;
+  bool declines(Activation&) override;
   void made(Activation&, PyObject*) override;
   void caught(Activation&, PyObject*) override;
 
@@ -135,7 +136,7 @@ class Recorder final : public Semantics, public Provenance {
 
   // recorder.cpp: table, life cycle
   Info* info(PyObject* object);
-  Info& enter(PyObject* object, Info info);
+  void enter(PyObject* object, Info info);
   bool watch_death(PyObject* object);  ///< an object whose end runs code: it is not held, its death is seen
   static PyObject* on_death(PyObject* capsule, PyObject* reference);
   void enter_made(PyObject* object);
@@ -158,12 +159,13 @@ class Recorder final : public Semantics, public Provenance {
   GuardProgram& guards() { return segment_->guards; }
   int root_instruction() const { return root_.next(); }
   bool inside_handler() const;  ///< an exception caught by the root since the start is being handled
+  void add_function_root(PyObject* object, SourceId source);
   PyObject* stop(Activation& self, Stop reason, std::string detail);
   int stop_status(Activation& self, Stop reason, std::string detail);
   void spoil(Activation& self, Stop reason, std::string detail);
-  bool marked(Activation& self);
+  void fault(const char* what);  ///< a note could not be taken (faults.h): the recording is thrown away
   std::unique_ptr<Segment> finish(bool returns, PyObject* result);
-  bool flush();
+  bool flush();  ///< false: a Python error is set
   bool is_constant_tuple(PyObject* object);
 
   // recorder_reads.cpp: guards
@@ -208,13 +210,23 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* call_function(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf,
                           PyObject* kwnames);
   PyObject* call_type(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  PyObject* make_instance(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf,
+                          PyObject* kwnames);
   PyObject* call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_partial(Activation& self, PyObject* partial, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  PyObject* call_script(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_getattr(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames,
                          PyObject* bound);
   PyObject* call_effect(Activation& self, PyObject* callable, CallClass cls, PyObject* const* args, size_t nargsf,
                         PyObject* kwnames, PyObject* bound);
+  // recorder_autograd.cpp: custom autograd.Functions
+  static PyObject* autograd_apply();                               ///< torch.autograd.Function.apply, borrowed
+  bool builds_node(PyObject* const* args, size_t count);           ///< autograd gives the result a node of its own
+  bool is_new_context(Activation& frame, PyObject* object) const;  ///< made by C for the forward that begins
+  PyObject* call_autograd(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames,
+                          PyObject* cls);
+
   /// Runs a torch call: run(operands). Where sizes are symbols, once more with the operands' counterparts in the
   /// sketch.
   template <class Run>
@@ -259,11 +271,17 @@ class Recorder final : public Semantics, public Provenance {
   std::map<std::pair<PyObject*, std::string>, types::Expr> symbol_of_;  // volatile ints by holder and key
   std::unordered_set<SourceId> resolved_;
   std::set<std::string> state_seen_;
+  struct Apply {
+    Activation* caller;
+    PyTypeObject* context;
+  };
+  std::vector<Apply> applies_;  // calls of custom autograd.Functions that are under way
   std::vector<Pending> effects_;
   std::vector<std::pair<int, PyObject*>> entry_slots_;  // what each local held when the segment began (borrowed, held)
   PyObject* handled_ = nullptr;                         // what was handled when the segment began (borrowed)
   int caught_at_ = -1;                                  // root instruction whose exception the root caught last
   Trouble trouble_;
+  std::string fault_;  // what the last fault said
 };
 
 }  // namespace magneto::capture

@@ -2,31 +2,15 @@
 // classes.
 #include "capture/hook.h"
 #include "capture/recorder.h"
+#include "capture/recorder_calls_internal.h"
 #include "capture/recorder_torch_internal.h"
+#include "capture/script.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
 
-static std::vector<PyObject*> with_gap(PyObject* const* args, size_t count, PyObject* first = nullptr) {
-  std::vector<PyObject*> all{nullptr};
-  if (first) all.push_back(first);
-  all.insert(all.end(), args, args + count);
-  return all;
-}
-
-static size_t total_count(size_t nargsf, PyObject* kwnames) {
-  return static_cast<size_t>(PyVectorcall_NARGS(nargsf)) +
-         (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
-}
-
-static bool has_finalizer(PyTypeObject* type) {
-  static PyObject* name = PyUnicode_InternFromString("__del__");
-  return is_python_class(type) && _PyType_Lookup(type, name) != nullptr;
-}
-
 PyObject* Recorder::call_ex(Activation& self, PyObject* callable, PyObject* args, PyObject* kwargs) {
   if (!active_) return Semantics::call_ex(self, callable, args, kwargs);
-  if (marked(self)) return kStop;
   size_t positional = static_cast<size_t>(PyTuple_GET_SIZE(args));
   std::vector<PyObject*> all = with_gap(&PyTuple_GET_ITEM(args, 0), positional);
   Ref names;
@@ -46,7 +30,6 @@ PyObject* Recorder::call_ex(Activation& self, PyObject* callable, PyObject* args
 PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                          PyObject* kwnames) {
   if (!active_) return Semantics::call(self, callable, args, nargsf, kwnames);
-  if (marked(self)) return kStop;
   PyTypeObject* type = Py_TYPE(callable);
   size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)), count = total_count(nargsf, kwnames);
   if (type == &PyFunction_Type) return call_function(self, callable, args, nargsf, kwnames);
@@ -73,13 +56,7 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
   if (strcmp(type->tp_name, "functools.partial") == 0) return call_partial(self, callable, args, nargsf, kwnames);
   if (strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0)
     return call_cached(self, callable, args, nargsf, kwnames);
-  if (strstr(type->tp_name, "ScriptFunction") || strstr(type->tp_name, "ScriptMethod")) {  // operators only
-    for (size_t i = 0; i < count; ++i)
-      if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
-    return torch_leaf(self, "a scripted function", {args, count}, [&](PyObject* const* of) {
-      return PyObject_Vectorcall(callable, of, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
-    });
-  }
+  if (Script::is_scripted(callable)) return call_script(self, callable, args, nargsf, kwnames);
   if (type->tp_call && is_python_class(type)) {
     // __call__ of a Python class, as slot_tp_call finds it.
     static PyObject* name = PyUnicode_InternFromString("__call__");
@@ -109,6 +86,9 @@ PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject
                                   PyObject* kwnames) {
   auto* code = reinterpret_cast<PyCodeObject*>(reinterpret_cast<PyFunctionObject*>(function)->func_code);
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) return stop(self, Stop::kAsync, callable_name(function));
+  if (function == autograd_apply() && PyVectorcall_NARGS(nargsf) > 0 && PyType_Check(args[0]) &&
+      builds_node(args + 1, total_count(nargsf, kwnames) - 1))
+    return stop(self, Stop::kAutogradFunction, reinterpret_cast<PyTypeObject*>(args[0])->tp_name);
   note_function(reinterpret_cast<PyFunctionObject*>(function));
   PyObject* result = PyObject_Vectorcall(function, args, nargsf, kwnames);
   if (result && active_) {
@@ -181,7 +161,7 @@ PyObject* Recorder::call_cached(Activation& self, PyObject* wrapper, PyObject* c
     Hooked nobody(nullptr);
     trace_->leave();
     result = PyObject_Vectorcall(wrapper, args, nargsf, kwnames);
-    trace_->enter();
+    if (active_) trace_->enter();
   }
   if (!result) return nullptr;
   if (is_tensor(result) || !info(result)) {
@@ -191,116 +171,16 @@ PyObject* Recorder::call_cached(Activation& self, PyObject* wrapper, PyObject* c
   return result;
 }
 
-// type.__call__ spelled out, so that the instance is known before __init__ runs.
-PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf,
-                              PyObject* kwnames) {
-  PyObject* object = reinterpret_cast<PyObject*>(type);
-  size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)), count = total_count(nargsf, kwnames);
-  note_type(type);
-  if (floating(object)) pin(object);
-  if (type == &PyType_Type && count == 1 && !kwnames) {
-    note_class(args[0]);
-    specialise(args[0]);
-    PyObject* result = Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(args[0])));
-    if (!info(result)) enter_outside(result, guards().sources.pinned({}, nullptr));
-    return result;
-  }
-  if (type == &PyType_Type) return stop(self, Stop::kClassBody, "");
-  if (PyType_IsSubtype(type, tensor_base())) return stop(self, Stop::kOpaqueType, type->tp_name);
-  if (Py_TYPE(type)->tp_call != PyType_Type.tp_call) {
-    note_type(Py_TYPE(type));
-    static PyObject* name = PyUnicode_InternFromString("__call__");
-    PyObject* function = _PyType_Lookup(Py_TYPE(type), name);
-    if (!function || !PyFunction_Check(function)) return stop(self, Stop::kOpaqueType, type->tp_name);
-    std::vector<PyObject*> all = with_gap(args, count, object);
-    if (!info(object)) enter_outside(object, guards().sources.pinned({}, nullptr));
-    return call_function(self, function, all.data() + 1, (positional + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
-  }
-  bool exception = PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
-  if (has_finalizer(type)) return stop(self, Stop::kFinalizer, type->tp_name);
-  if (is_python_class(type) || exception) {
-    PyTypeObject* base = type;
-    while (is_python_class(base)) base = base->tp_base;
-    if (!is_known_c_type(base)) return stop(self, Stop::kOpaqueType, type->tp_name);
-    Ref tuple = Ref::take(PyTuple_New(static_cast<Py_ssize_t>(positional)));
-    for (size_t i = 0; i < positional; ++i)
-      PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), Py_NewRef(args[i]));
-    Ref keywords;
-    if (kwnames && PyTuple_GET_SIZE(kwnames)) {
-      keywords = Ref::take(PyDict_New());
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); ++i)
-        PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(kwnames, i), args[positional + static_cast<size_t>(i)]);
-    }
-    if (!type->tp_new) return Semantics::call(self, object, args, nargsf, kwnames);
-    if (base != &PyBaseObject_Type && !exception)  // int, str, tuple, dict subclasses copy their arguments
-      for (size_t i = 0; i < count; ++i)
-        if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
-    // The C constructor reads the tuples; a Python __new__ or __init__ gets its own.
-    enter_made(tuple.get());
-    if (keywords) enter_made(keywords.get());
-    Ref instance = Ref::take(type->tp_new(type, tuple.get(), keywords.get()));
-    if (!instance) return nullptr;
-    if (!info(instance.get()) && !is_value(instance.get()) && active_) {
-      if (Py_REFCNT(instance.get()) == 1)
-        enter_made(instance.get());
-      else
-        adopt_result(self, instance.get(), type->tp_name);
-    }
-    PyTypeObject* actual = Py_TYPE(instance.get());
-    if (PyType_IsSubtype(actual, type) && actual->tp_init &&
-        actual->tp_init(instance.get(), tuple.get(), keywords.get()) < 0)
-      return nullptr;
-    return instance.release();
-  }
-  if (!is_known_constructor(type)) return stop(self, Stop::kOpaqueType, type->tp_name);
-  if (type == &PyBool_Type && count == 1) {
-    int result = truth(self, args[0]);
-    if (result == kStopStatus) return kStop;
-    return result < 0 ? nullptr : Py_NewRef(result ? Py_True : Py_False);
-  }
-  if (type == &PySuper_Type) {
-    PyObject* result = PyObject_Vectorcall(object, args, nargsf, kwnames);
-    if (result && active_) enter_made(result);
-    return result;
-  }
-  if (type == &PyLong_Type && count == 1 && number(args[0])) return Py_NewRef(args[0]);
-  if ((type == &PyLong_Type || type == &PyFloat_Type || type == &PyComplex_Type) && count >= 1 && is_tensor(args[0]))
-    return stop(self, Stop::kTensorData, std::string(type->tp_name) + "()");
-  if (type == &PyUnicode_Type && count >= 1 && is_tensor(args[0])) return stop(self, Stop::kTensorData, "str()");
-  for (size_t i = 0; i < count; ++i) {
-    bool keeps = type == &PyTuple_Type || type == &PyList_Type || type == &PyDict_Type || type == &PySlice_Type ||
-                 strcmp(type->tp_name, "functools.partial") == 0 || strcmp(type->tp_name, "method") == 0 ||
-                 type == &PyEnum_Type || type == &PyProperty_Type || type == &PyMap_Type || type == &PyZip_Type ||
-                 type == &PyFilter_Type;
-    if (keeps && !PyList_Check(args[i]) && !PyDict_Check(args[i]) && !PyTuple_Check(args[i]) &&
-        !PyAnySet_Check(args[i]) && !PyIter_Check(args[i]) && !is_tensor(args[i])) {
-      if (!slot_known(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
-      continue;
-    }
-    if (PyTuple_CheckExact(args[i]) && is_made(args[i]) && (type == &PyTuple_Type || type == &PyList_Type)) continue;
-    if (is_tensor(args[i])) {
-      if (!touch_tensor(args[i])) return stop(self, Stop::kUnknownTensor, "an unknown place");
-      continue;
-    }
-    // Containers that only copy references leave numbers as they are.
-    if (type == &PyTuple_Type || type == &PyList_Type || type == size_type()) {
-      if (!slot_known(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
-      note_class(args[i]);
-      if (is_outside(args[i]) && PyIter_Check(args[i]) && !is_python_class(Py_TYPE(args[i])))
-        return stop(self, Stop::kOutsideIterator, Py_TYPE(args[i])->tp_name);
-      if (is_outside(args[i])) note_all(self, args[i]);
-      continue;
-    }
-    if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
-  }
-  PyObject* result = PyObject_Vectorcall(object, args, nargsf, kwnames);
-  if (result && active_ && !is_value(result) && !info(result)) {
-    if (Py_REFCNT(result) == 1)
-      enter_made(result);
-    else
-      adopt_result(self, result, type->tp_name);
-  }
-  return result;
+PyObject* Recorder::call_script(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                                PyObject* kwnames) {
+  size_t count = total_count(nargsf, kwnames);
+  for (size_t i = 0; i < count; ++i)
+    if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+  Script script(callable);
+  if (script.stop() != Stop::kNone) return stop(self, script.stop(), script.detail());
+  if (sketch_) sketch_->give_up("a scripted function counts with plain sizes");
+  return torch_leaf(self, "a scripted function", {args, count},
+                    [&](PyObject* const*) { return script.run(args, nargsf, kwnames); });
 }
 
 PyObject* Recorder::call_getattr(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
@@ -359,84 +239,6 @@ PyObject* Recorder::call_getattr(Activation& self, PyObject* callable, PyObject*
   } else {
     adopt(self, result, Source::Kind::kAttr, owner, name, -1, "object.__getattribute__");
   }
-  return result;
-}
-
-PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass cls, PyObject* const* args,
-                                size_t nargsf, PyObject* kwnames, PyObject* bound) {
-  size_t count = total_count(nargsf, kwnames);
-  PyObject* target = bound ? bound : count > 0 ? args[0] : nullptr;
-  size_t first = bound ? 0 : 1;
-  if (!target) return Semantics::call(self, callable, args, nargsf, kwnames);
-  std::string name = callable_name(callable);
-  for (size_t i = first; i < count; ++i) {
-    if (cls == CallClass::kEffectCopy ? !readable(self, args[i]) : !slot_known(self, args[i]))
-      return stop(self, unreadable_stop_, unreadable_detail_);
-    if (PyLong_CheckExact(args[i]) && name.find("append") == std::string::npos &&
-        name.find("set.add") == std::string::npos)
-      specialise(args[i]);
-  }
-  if (is_made(target)) {
-    PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
-    if (result && active_) {
-      if (!is_value(result) && !info(result))
-        adopt(self, result, Source::Kind::kItem, target, nullptr, -1, name.c_str());
-    }
-    return result;
-  }
-  if (!is_outside(target)) return stop(self, Stop::kUnknownObject, name);
-  if (kwnames || name.find("__init__") != std::string::npos) return stop(self, Stop::kEffect, name);
-  if (PyAnySet_Check(target) || strcmp(Py_TYPE(target)->tp_name, "collections.deque") == 0)
-    for (size_t i = first; i < count; ++i)
-      if (!is_value(args[i]) && cls == CallClass::kEffect && PyAnySet_Check(target))
-        return stop(self, Stop::kEffect, name);
-  note_class(target);
-  bool reads = cls == CallClass::kEffect && name.find("append") == std::string::npos &&
-               name.find("set.add") == std::string::npos && name.find("discard") == std::string::npos &&
-               name.find("clear") == std::string::npos;
-  bool sets_one_key = PyDict_Check(target) && (name.find("__setitem__") != std::string::npos) && count - first == 2;
-  if (strcmp(Py_TYPE(target)->tp_name, "collections.deque") == 0 && reads) return stop(self, Stop::kEffect, name);
-  if (reads && !sets_one_key) note_all(self, target);
-  snapshot(target);
-  // What is copied is copied now; the container it comes from may change later.
-  std::vector<Ref> frozen;
-  std::vector<PyObject*> repeated{target};
-  for (size_t i = first; i < count; ++i) {
-    PyObject* arg = args[i];
-    if (cls == CallClass::kEffectCopy && !is_value(arg)) {
-      Ref copy;
-      if (PyDict_Check(arg))
-        copy = Ref::take(PyDict_Copy(arg));
-      else if (PyList_Check(arg) || PyTuple_Check(arg) || PyAnySet_Check(arg))
-        copy = Ref::take(PySequence_List(arg));
-      else
-        return stop(self, Stop::kEffect, name);
-      if (!copy) return nullptr;
-      enter_made(copy.get());
-      arg = copy.get();
-      frozen.push_back(std::move(copy));
-    }
-    repeated.push_back(arg);
-  }
-  // Repeated through the type's own method, on whatever object stands there at replay.
-  Ref method = Ref::take(unbound(callable));
-  if (!method) return stop(self, Stop::kEffect, name);
-  PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
-  if (!result) return nullptr;
-  record_call(method.get(), repeated.data(), repeated.size());
-  if (PyDict_Check(target)) {
-    if (sets_one_key) {
-      make_dirty(target, args[first]);
-    } else {
-      note_all(self, target);  // from the snapshot; later reads see the recording's own state
-      PyObject *key, *value;
-      Py_ssize_t position = 0;
-      while (PyDict_Next(target, &position, &key, &value)) make_dirty(target, key);
-      position = 0;
-      while (PyDict_Next(originals_[target], &position, &key, &value)) make_dirty(target, key);
-    }
-  }
-  if (!is_value(result) && !info(result)) adopt(self, result, Source::Kind::kItem, target, nullptr, -1, name.c_str());
   return result;
 }
 
@@ -666,34 +468,11 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
     case CallClass::kIgnore:
       return raw();
     case CallClass::kTypeCall: {
-      if (!first || !PyType_Check(first)) return raw();
-      size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
-      PyTypeObject* type = reinterpret_cast<PyTypeObject*>(first);
       // Called from a metaclass's __call__: make the instance the ordinary way.
-      if (has_finalizer(type)) return stop(self, Stop::kFinalizer, type->tp_name);
+      if (!first || !PyType_Check(first)) return raw();
       size_t skip = bound ? 0 : 1;
-      PyTypeObject* base = type;
-      while (is_python_class(base)) base = base->tp_base;
-      if (!is_python_class(type) || base != &PyBaseObject_Type) return stop(self, Stop::kOpaqueType, type->tp_name);
-      Ref tuple = Ref::take(PyTuple_New(static_cast<Py_ssize_t>(positional - skip)));
-      for (size_t i = skip; i < positional; ++i)
-        PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i - skip), Py_NewRef(args[i]));
-      Ref keywords;
-      if (kwnames && PyTuple_GET_SIZE(kwnames)) {
-        keywords = Ref::take(PyDict_New());
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); ++i)
-          PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(kwnames, i), args[positional + static_cast<size_t>(i)]);
-        enter_made(keywords.get());
-      }
-      enter_made(tuple.get());
-      Ref instance = Ref::take(type->tp_new(type, tuple.get(), keywords.get()));
-      if (!instance) return nullptr;
-      if (active_ && !info(instance.get())) adopt_result(self, instance.get(), type->tp_name);
-      PyTypeObject* actual = Py_TYPE(instance.get());
-      if (PyType_IsSubtype(actual, type) && actual->tp_init &&
-          actual->tp_init(instance.get(), tuple.get(), keywords.get()) < 0)
-        return nullptr;
-      return instance.release();
+      return make_instance(self, reinterpret_cast<PyTypeObject*>(first), args + skip,
+                           static_cast<size_t>(PyVectorcall_NARGS(nargsf)) - skip, kwnames);
     }
     case CallClass::kNew: {
       if (!count || !PyType_Check(args[0])) return raw();
@@ -707,18 +486,29 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       return result;
     }
     case CallClass::kInit:
-    case CallClass::kSuperInit:
       return raw();
+    case CallClass::kAutograd:
+      return call_autograd(self, callable, args, nargsf, kwnames, bound);
     case CallClass::kReduce: {
       if (!first) return raw();
       if (is_tensor(first) || !slot_known(self, first)) return stop(self, Stop::kOpaqueCall, callable_name(callable));
       note_class(first);
-      PyObject* dict = instance_dict(first);
-      if (dict && is_outside(first)) {
-        if (floating(first)) return stop(self, Stop::kOpaqueCall, callable_name(callable));
-        if (!info(dict)) enter_outside(dict, source_of(first));
-        dict_guard(dict, first, source_of(first));
-        note_all(self, dict);
+      if (is_outside(first)) {
+        // C reads the members of __slots__ where no guard sees it.
+        for (PyTypeObject* type = Py_TYPE(first); is_python_class(type); type = type->tp_base)
+          if (PyObject* slots = reinterpret_cast<PyHeapTypeObject*>(type)->ht_slots; slots && PyTuple_GET_SIZE(slots))
+            return stop(self, Stop::kOpaqueCall, callable_name(callable));
+        note_all(self, first);  // what a subclass of dict or list holds
+        if (PyObject* dict = instance_dict(first)) {
+          if (floating(first)) {
+            if (!info(dict)) enter_outside(dict, guards().sources.part(Source::Kind::kDict, source_of(first), nullptr));
+          } else {
+            if (!info(dict)) enter_outside(dict, source_of(first));
+            dict_guard(dict, first, source_of(first));
+          }
+          note_all(self, dict);
+        }
+        if (!active_) return raw();
       }
       PyObject* result = raw();
       if (result && active_) {

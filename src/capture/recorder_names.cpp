@@ -1,4 +1,5 @@
 // Names, attributes and items.
+#include "capture/faults.h"
 #include "capture/hook.h"
 #include "capture/recorder.h"
 #include "capture/recorder_torch_internal.h"
@@ -10,7 +11,6 @@ namespace magneto::capture {
 
 PyObject* Recorder::load_global(Activation& self, PyObject* name) {
   if (!active_) return Semantics::load_global(self, name);
-  if (marked(self)) return kStop;
   PyObject* globals = self.frame()->f_globals;
   PyObject* builtins = self.frame()->f_builtins;
   if (!PyDict_CheckExact(globals) || !PyDict_CheckExact(builtins))
@@ -31,7 +31,6 @@ PyObject* Recorder::load_global(Activation& self, PyObject* name) {
 
 int Recorder::store_global(Activation& self, PyObject* name, PyObject* value) {
   if (!active_) return Semantics::store_global(self, name, value);
-  if (marked(self)) return kStopStatus;
   PyObject* globals = self.frame()->f_globals;
   if (!info(globals)) enter_outside(globals, guards().sources.pinned({}, nullptr));
   int status = Semantics::store_global(self, name, value);
@@ -54,7 +53,6 @@ int Recorder::store_name(Activation& self, PyObject* name, PyObject* value) {
 
 PyObject* Recorder::load_cell(Activation& self, PyObject* cell) {
   if (!active_) return Semantics::load_cell(self, cell);
-  if (marked(self)) return kStop;
   note_cell(cell);
   PyObject* value = Semantics::load_cell(self, cell);
   if (!value) return nullptr;
@@ -65,7 +63,6 @@ PyObject* Recorder::load_cell(Activation& self, PyObject* cell) {
 
 int Recorder::store_cell(Activation& self, PyObject* cell, PyObject* value) {
   if (!active_) return Semantics::store_cell(self, cell, value);
-  if (marked(self)) return kStopStatus;
   if (!is_made(cell)) {
     if (!info(cell)) return stop_status(self, Stop::kUnknownObject, "a closure");
     record_set(Effect::Kind::kSetCell, cell, nullptr, value, true);
@@ -192,7 +189,6 @@ int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name) {
 
 PyObject* Recorder::load_attr(Activation& self, PyObject* owner, PyObject* name) {
   if (!active_) return Semantics::load_attr(self, owner, name);
-  if (marked(self)) return kStop;
   if (is_tensor(owner)) {
     bool handled;
     PyObject* result = tensor_attr(self, owner, name, &handled);
@@ -246,7 +242,6 @@ PyObject* Recorder::load_attr(Activation& self, PyObject* owner, PyObject* name)
 
 int Recorder::load_method(Activation& self, PyObject* owner, PyObject* name, PyObject** method) {
   if (!active_) return Semantics::load_method(self, owner, name, method);
-  if (marked(self)) return kStopStatus;
   // An unbound method found on the class: the class's version says all.
   PyTypeObject* type = Py_TYPE(owner);
   if (type->tp_getattro == PyObject_GenericGetAttr || is_tensor(owner)) {
@@ -276,7 +271,6 @@ int Recorder::load_method(Activation& self, PyObject* owner, PyObject* name, PyO
 
 PyObject* Recorder::load_special(Activation& self, PyObject* owner, PyObject* name) {
   if (!active_) return Semantics::load_special(self, owner, name);
-  if (marked(self)) return kStop;
   if (!is_value(owner)) {
     if (!slot_known(self, owner)) return stop(self, unreadable_stop_, unreadable_detail_);
     note_class(owner);
@@ -289,7 +283,6 @@ PyObject* Recorder::load_special(Activation& self, PyObject* owner, PyObject* na
 PyObject* Recorder::load_super_attr(Activation& self, PyObject* super_global, PyObject* cls, PyObject* owner,
                                     PyObject* name) {
   if (!active_) return Semantics::load_super_attr(self, super_global, cls, owner, name);
-  if (marked(self)) return kStop;
   if (!cls || super_global != reinterpret_cast<PyObject*>(&PySuper_Type))
     return stop(self, Stop::kInstruction, "a replaced super()");
   PyTypeObject* type = PyType_Check(owner) ? reinterpret_cast<PyTypeObject*>(owner) : Py_TYPE(owner);
@@ -302,7 +295,6 @@ PyObject* Recorder::load_super_attr(Activation& self, PyObject* super_global, Py
 
 int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyObject* value) {
   if (!active_) return Semantics::store_attr(self, owner, name, value);
-  if (marked(self)) return kStopStatus;
   if (is_tensor(owner)) {
     if (!is_plain_tensor(owner) || _PyType_Lookup(Py_TYPE(owner), name) || !touch_tensor(owner))
       return stop_status(self, Stop::kTensorAttribute, PyUnicode_AsUTF8(name));
@@ -356,7 +348,6 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
 
 PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* key) {
   if (!active_) return Semantics::load_item(self, container, key);
-  if (marked(self)) return kStop;
   if (is_tensor(container)) {
     if (!torch_operand(self, container) || !torch_operand(self, key))
       return stop(self, unreadable_stop_, unreadable_detail_);
@@ -397,7 +388,6 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
 
 int Recorder::store_item(Activation& self, PyObject* container, PyObject* key, PyObject* value) {
   if (!active_) return Semantics::store_item(self, container, key, value);
-  if (marked(self)) return kStopStatus;
   if (is_tensor(container)) {
     if (!value || !torch_operand(self, container) || !torch_operand(self, key) || !torch_operand(self, value))
       return stop_status(self, unreadable_stop_, unreadable_detail_);
@@ -440,27 +430,6 @@ int Recorder::store_item(Activation& self, PyObject* container, PyObject* key, P
   if (is_python_class(Py_TYPE(container)) && store != PyDict_Type.tp_as_mapping->mp_ass_subscript)
     return Semantics::store_item(self, container, key, value);  // __setitem__ in Python
   return stop_status(self, Stop::kEffect, std::string("an assignment to an item of ") + Py_TYPE(container)->tp_name);
-}
-
-// ---------------------------------------------------------------------------------------------------- effects
-
-void Recorder::record_set(Effect::Kind kind, PyObject* target, PyObject* key, PyObject* value, bool generic) {
-  Pending effect;
-  effect.kind = kind;
-  effect.generic = generic;
-  effect.target = Ref::share(target);
-  effect.key = Ref::share(key);
-  effect.value = Ref::share(value);
-  effects_.push_back(std::move(effect));
-}
-
-int Recorder::record_call(PyObject* callable, PyObject* const* args, size_t count) {
-  Pending effect;
-  effect.kind = Effect::Kind::kCall;
-  effect.callable = Ref::share(callable);
-  for (size_t i = 0; i < count; ++i) effect.args.push_back(Ref::share(args[i]));
-  effects_.push_back(std::move(effect));
-  return static_cast<int>(effects_.size()) - 1;
 }
 
 }  // namespace magneto::capture

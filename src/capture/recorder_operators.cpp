@@ -1,7 +1,9 @@
 // Operators, iteration, imports and the containers a frame fills; operands of torch calls.
+#include "capture/faults.h"
 #include "capture/hook.h"
 #include "capture/recorder.h"
 #include "capture/recorder_torch_internal.h"
+#include "capture/script.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
@@ -24,6 +26,8 @@ static const std::string& torch_folder() {
 void Recorder::prepare() {
   torch_folder();
   tensor_base();
+  autograd_apply();
+  Script::prepare();
   is_python_class(&PyBaseObject_Type);
   PyObject* self;
   call_class(PyDict_GetItemString(PyEval_GetBuiltins(), "len"), &self);
@@ -45,9 +49,14 @@ void Recorder::set_place(Activation& self) {
 }
 
 bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
+  fault_point("primitive");
   if (is_tensor(object)) return usable_tensor(object, "an unknown place");
   const bool takes_symbols = sketch_ && sketch_->alive() && !PyFloat_Check(object);
-  if (!takes_symbols) specialise(object);
+  if (!takes_symbols) {
+    specialise(object);
+  } else if (auto expr = number(object); expr && !expr->is_constant()) {
+    passed_.emplace_back(*expr, PyLong_AsLongLong(object));  // fixed at the end, if the sketch fails
+  }
   if (is_value(object)) return true;
   PyTypeObject* type = Py_TYPE(object);
   if (PyTuple_Check(object) || PyList_Check(object)) {
@@ -70,7 +79,8 @@ bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
   return false;
 }
 
-void Recorder::adopt_torch(Activation& self, PyObject* result, const std::string& name, int depth) {
+void Recorder::adopt_torch(Activation& self, PyObject* result, const std::string& name, int depth) try {
+  fault_point("note");
   if (!active_ || is_value(result)) return;
   if (is_tensor(result)) {
     const at::Tensor& tensor = tensor_of(result);
@@ -88,6 +98,8 @@ void Recorder::adopt_torch(Activation& self, PyObject* result, const std::string
     return;
   }
   adopt_result(self, result, name);
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 // ---------------------------------------------------------------------------------------------------- operators
@@ -96,7 +108,6 @@ static const char* const kBinaryNames[] = {"+", "&", "//", "<<", "@", "*", "%", 
 
 PyObject* Recorder::unary(Activation& self, int which, PyObject* operand) {
   if (!active_) return Semantics::unary(self, which, operand);
-  if (marked(self)) return kStop;
   if (which == static_cast<int>(Unary::kNot)) {
     int value = truth(self, operand);
     if (value == kStopStatus) return kStop;
@@ -122,7 +133,6 @@ PyObject* Recorder::unary(Activation& self, int which, PyObject* operand) {
 
 PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject* right) {
   if (!active_) return Semantics::binary(self, which, left, right);
-  if (marked(self)) return kStop;
   int base = which >= 13 ? which - 13 : which;
   if (is_tensor(left) || is_tensor(right)) {
     // A Python object beside a tensor may answer the operator itself.
@@ -213,7 +223,6 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
 
 PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, int op) {
   if (!active_) return Semantics::compare(self, left, right, op);
-  if (marked(self)) return kStop;
   if (is_tensor(left) || is_tensor(right)) {
     if (!torch_operand(self, left) || !torch_operand(self, right))
       return stop(self, unreadable_stop_, unreadable_detail_);
@@ -260,7 +269,6 @@ PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, i
 
 int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
   if (!active_) return Semantics::contains(self, container, item);
-  if (marked(self)) return kStopStatus;
   if (is_tensor(container)) return stop_status(self, Stop::kTensorData, "in");
   specialise(item);
   if (!slot_known(self, container) || !slot_known(self, item))
@@ -293,9 +301,18 @@ int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
   return Semantics::contains(self, container, item);
 }
 
+/// The truth of its objects is the length of something that C code keeps: a deque, a view of a dict.
+static bool counts_in_c(PyTypeObject* type) {
+  PyTypeObject* base = type;
+  while (is_python_class(base)) base = base->tp_base;
+  lenfunc mapping = type->tp_as_mapping ? type->tp_as_mapping->mp_length : nullptr;
+  lenfunc sequence = type->tp_as_sequence ? type->tp_as_sequence->sq_length : nullptr;
+  return (mapping && base->tp_as_mapping && base->tp_as_mapping->mp_length == mapping) ||
+         (sequence && base->tp_as_sequence && base->tp_as_sequence->sq_length == sequence);
+}
+
 int Recorder::truth(Activation& self, PyObject* object) {
   if (!active_) return Semantics::truth(self, object);
-  if (marked(self)) return kStopStatus;
   if (is_tensor(object)) return stop_status(self, Stop::kTensorBranch, "");
   if (auto expr = number(object)) {
     int result = Semantics::truth(self, object);
@@ -310,12 +327,13 @@ int Recorder::truth(Activation& self, PyObject* object) {
   if (is_outside(object) &&
       (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)))
     note_all(self, object);
+  else if (is_outside(object) && counts_in_c(Py_TYPE(object)))
+    return stop_status(self, Stop::kOpaqueSlot, Py_TYPE(object)->tp_name);
   return Semantics::truth(self, object);
 }
 
 PyObject* Recorder::identical(Activation& self, PyObject* left, PyObject* right, bool negate) {
   if (!active_) return Semantics::identical(self, left, right, negate);
-  if (marked(self)) return kStop;
   specialise(left);
   specialise(right);
   bool fa = floating(left), fb = floating(right);
@@ -340,7 +358,6 @@ PyObject* Recorder::identical(Activation& self, PyObject* left, PyObject* right,
 
 PyObject* Recorder::format(Activation& self, PyObject* value, int conversion, PyObject* spec) {
   if (!active_) return Semantics::format(self, value, conversion, spec);
-  if (marked(self)) return kStop;
   if (is_tensor(value)) return stop(self, Stop::kTensorData, "an f-string");
   if (!readable(self, value)) return stop(self, unreadable_stop_, unreadable_detail_);
   PyTypeObject* type = Py_TYPE(value);
@@ -359,7 +376,6 @@ PyObject* Recorder::format(Activation& self, PyObject* value, int conversion, Py
 
 PyObject* Recorder::iter(Activation& self, PyObject* object) {
   if (!active_) return Semantics::iter(self, object);
-  if (marked(self)) return kStop;
   if (is_tensor(object)) {
     if (!torch_operand(self, object)) return stop(self, unreadable_stop_, unreadable_detail_);
     Ref parts = Ref::take(torch_leaf(self, "iteration over a tensor", std::span(&object, 1),
@@ -401,7 +417,6 @@ PyObject* Recorder::iter(Activation& self, PyObject* object) {
 
 PyObject* Recorder::next(Activation& self, PyObject* iterator) {
   if (!active_) return Semantics::next(self, iterator);
-  if (marked(self)) return kStop;
   if (!is_made(iterator)) {
     if (!(is_outside(iterator) && is_python_class(Py_TYPE(iterator))))
       return stop(self, Stop::kOutsideIterator, Py_TYPE(iterator)->tp_name);
@@ -419,7 +434,6 @@ PyObject* Recorder::next(Activation& self, PyObject* iterator) {
 
 PyObject* Recorder::length(Activation& self, PyObject* object) {
   if (!active_) return Semantics::length(self, object);
-  if (marked(self)) return kStop;
   if (is_tensor(object)) {
     if (!torch_operand(self, object)) return stop(self, unreadable_stop_, unreadable_detail_);
     if (tensor_of(object).dim() == 0) return Semantics::length(self, object);  // torch's own error
@@ -446,7 +460,6 @@ PyObject* Recorder::length(Activation& self, PyObject* object) {
 
 PyObject* Recorder::import_name(Activation& self, PyObject* name, PyObject* fromlist, PyObject* level) {
   if (!active_) return Semantics::import_name(self, name, fromlist, level);
-  if (marked(self)) return kStop;
   PyObject* modules = PyImport_GetModuleDict();
   long depth = PyLong_AsLong(level);
   if (depth == 0) {
@@ -460,7 +473,7 @@ PyObject* Recorder::import_name(Activation& self, PyObject* name, PyObject* from
     Hooked nobody(nullptr);
     trace_->leave();
     result = Semantics::import_name(self, name, fromlist, level);
-    trace_->enter();
+    if (active_) trace_->enter();
   }
   if (result && !info(result)) {
     if (PyModule_Check(result)) {
@@ -476,7 +489,6 @@ PyObject* Recorder::import_name(Activation& self, PyObject* name, PyObject* from
 
 PyObject* Recorder::import_from(Activation& self, PyObject* module, PyObject* name) {
   if (!active_) return Semantics::import_from(self, module, name);
-  if (marked(self)) return kStop;
   if (!PyModule_Check(module) || !PyDict_GetItemWithError(PyModule_GetDict(module), name))
     return stop(self, Stop::kImport, PyUnicode_AsUTF8(name));
   note_key(self, PyModule_GetDict(module), name, nullptr, source_of(module));
@@ -489,7 +501,6 @@ PyObject* Recorder::import_from(Activation& self, PyObject* module, PyObject* na
 
 int Recorder::collect(Activation& self, PyObject* container, PyObject* key, PyObject* value) {
   if (!active_) return Semantics::collect(self, container, key, value);
-  if (marked(self)) return kStopStatus;
   if (key)
     specialise(key);
   else if (PySet_Check(container))
@@ -510,7 +521,6 @@ int Recorder::collect(Activation& self, PyObject* container, PyObject* key, PyOb
 
 int Recorder::extend_list(Activation& self, PyObject* list, PyObject* source) {
   if (!active_) return Semantics::extend_list(self, list, source);
-  if (marked(self)) return kStopStatus;
   if (!is_made(list)) return stop_status(self, Stop::kEffect, "a list display");
   if (is_tensor(source)) return stop_status(self, Stop::kInstruction, "unpacking of a tensor");
   if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
@@ -523,7 +533,6 @@ int Recorder::extend_list(Activation& self, PyObject* list, PyObject* source) {
 
 int Recorder::update_set(Activation& self, PyObject* set, PyObject* source) {
   if (!active_) return Semantics::update_set(self, set, source);
-  if (marked(self)) return kStopStatus;
   if (!is_made(set)) return stop_status(self, Stop::kEffect, "a set display");
   if (!readable(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   return Semantics::update_set(self, set, source);
@@ -531,7 +540,6 @@ int Recorder::update_set(Activation& self, PyObject* set, PyObject* source) {
 
 int Recorder::update_dict(Activation& self, PyObject* dict, PyObject* source) {
   if (!active_) return Semantics::update_dict(self, dict, source);
-  if (marked(self)) return kStopStatus;
   if (!is_made(dict)) return stop_status(self, Stop::kEffect, "a dict display");
   if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   if (!is_value(source)) note_class(source);
@@ -541,7 +549,6 @@ int Recorder::update_dict(Activation& self, PyObject* dict, PyObject* source) {
 
 int Recorder::merge_dict(Activation& self, PyObject* dict, PyObject* source, PyObject* callable) {
   if (!active_) return Semantics::merge_dict(self, dict, source, callable);
-  if (marked(self)) return kStopStatus;
   if (!is_made(dict)) return stop_status(self, Stop::kEffect, "a dict display");
   if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   if (!is_value(source)) note_class(source);
@@ -551,7 +558,6 @@ int Recorder::merge_dict(Activation& self, PyObject* dict, PyObject* source, PyO
 
 int Recorder::unpack(Activation& self, PyObject* sequence, int before, int after, PyObject** items) {
   if (!active_) return Semantics::unpack(self, sequence, before, after, items);
-  if (marked(self)) return kStopStatus;
   Ref parts;
   PyObject* source = sequence;
   if (is_tensor(sequence)) {
@@ -583,7 +589,6 @@ int Recorder::unpack(Activation& self, PyObject* sequence, int before, int after
 
 int Recorder::other(Activation& self, const char* what) {
   if (!active_) return Semantics::other(self, what);
-  if (marked(self)) return kStopStatus;
   std::string name(what);
   // Generators that the segment made are inlined: their frames come through the hook. A yield of the root suspends it.
   if (name == "YIELD_VALUE" || name == "RETURN_GENERATOR" || name == "SEND" || name == "GET_YIELD_FROM_ITER" ||
@@ -609,16 +614,20 @@ int Recorder::other(Activation& self, const char* what) {
   return stop_status(self, Stop::kInstruction, name);
 }
 
-void Recorder::made(Activation&, PyObject* object) {
+void Recorder::made(Activation&, PyObject* object) try {
   if (!active_ || is_value(object)) return;
   if (PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 0) return;  // a shared singleton
   enter_made(object);
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
-void Recorder::caught(Activation& self, PyObject* exception) {
+void Recorder::caught(Activation& self, PyObject* exception) try {
   if (!active_) return;
   if (!info(exception)) enter_made(exception);
   if (&self == &root_) caught_at_ = root_instruction();
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 }  // namespace magneto::capture

@@ -1,6 +1,7 @@
 // Reads: what a recording learns of objects from outside, and the guards that make it true again at every call.
 #include "base/check.h"
 #include "base/text.h"
+#include "capture/faults.h"
 #include "capture/hook.h"
 #include "capture/recorder.h"
 #include "capture/tensor_meta.h"
@@ -52,7 +53,7 @@ std::optional<types::Expr> Recorder::number(PyObject* object) {
   return known->number;
 }
 
-void Recorder::specialise(PyObject* object, int depth) {
+void Recorder::specialise(PyObject* object, int depth) try {
   if (PyLong_CheckExact(object)) {
     if (auto expr = number(object); expr && !expr->is_constant()) {
       types::Condition condition{*expr, types::Relation::kEq, types::Expr(PyLong_AsLongLong(object))};
@@ -72,31 +73,39 @@ void Recorder::specialise(PyObject* object, int depth) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
       specialise(PySequence_Fast_GET_ITEM(object, i), depth + 1);
   }
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 // ---------------------------------------------------------------------------------------------------- objects
 
-void Recorder::resolve(PyObject* object) {
+void Recorder::resolve(PyObject* object) try {
   Info* known = info(object);
   if (!known || known->resolved || !guards().sources.floating(known->source)) return;
   known->resolved = true;
   resolve_source(known->source);
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 // A source is found through its parent: that comes first.
-void Recorder::resolve_source(SourceId source) {
+void Recorder::resolve_source(SourceId source) try {
   if (!guards().sources.floating(source) || !resolved_.insert(source).second) return;
   resolve_source(guards().sources[source].parent);
   guards().steps.push_back({FloatingStep::Kind::kResolve, source, {}, {}, {}, {}, 0, {}});
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
-void Recorder::pin(PyObject* object) {
+void Recorder::pin(PyObject* object) try {
   Info* known = info(object);
   if (!known || !guards().sources.floating(known->source)) return;
   resolve(object);
   guards().steps.push_back({FloatingStep::Kind::kPinned, known->source, {}, Ref::share(object), {}, {}, 0, {}});
   Source floating = guards().sources[known->source];
   known->source = guards().sources.pinned(floating.parent, floating.key.get());
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 static bool is_global_constant(PyObject* object) {
@@ -109,7 +118,8 @@ static bool is_global_constant(PyObject* object) {
 }
 
 void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyObject* parent, PyObject* key,
-                     Py_ssize_t index, const char* where) {
+                     Py_ssize_t index, const char* where) try {
+  fault_point("note");
   if (!active_ || !object || is_value(object)) return;
   Info* known = info(object);
   SourceId from = parent ? source_of(parent) : SourceId();
@@ -183,9 +193,12 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
     }
   }
   enter_outside(object, guards().sources.part(kind, from, key, index));
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
-void Recorder::adopt_result(Activation& self, PyObject* object, const std::string& where) {
+void Recorder::adopt_result(Activation& self, PyObject* object, const std::string& where) try {
+  fault_point("note");
   if (!active_ || !object || is_value(object) || info(object)) return;
   if (is_tensor(object)) {
     if (!trace_->made_here(tensor_of(object))) spoil(self, Stop::kUnknownTensor, where);
@@ -196,16 +209,22 @@ void Recorder::adopt_result(Activation& self, PyObject* object, const std::strin
     return enter_outside(object, guards().sources.pinned({}, nullptr));
   if (PyGen_CheckExact(object) || PyTraceBack_Check(object)) return enter_made(object);
   spoil(self, Stop::kUnknownObject, where);
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
-void Recorder::note_type(PyTypeObject* type) {
+void Recorder::note_type(PyTypeObject* type) try {
+  fault_point("note");
   if (is_immutable_type(type) || !typed_.insert(reinterpret_cast<PyObject*>(type)).second) return;
   unsigned version = type_version(type);
   if (version == 0) return spoil(*Activation::innermost(), Stop::kUnknownObject, "a class without a version");
   guards().types.push_back({Ref::share(reinterpret_cast<PyObject*>(type)), version});
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
-void Recorder::note_class(PyObject* object) {
+void Recorder::note_class(PyObject* object) try {
+  fault_point("note");
   PyTypeObject* type = Py_TYPE(object);
   note_type(type);
   Info* known = info(object);
@@ -222,9 +241,12 @@ void Recorder::note_class(PyObject* object) {
   } else if (!is_immutable_type(type) && !PyType_Check(object) && !PyFunction_Check(object)) {
     guards().classes.push_back({Ref::share(object), type, known->source});
   }
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
-bool Recorder::touch_tensor(PyObject* object) {
+bool Recorder::touch_tensor(PyObject* object) try {
+  fault_point("note");
   const at::Tensor& tensor = tensor_of(object);
   Info* known = info(object);
   if (!known || known->cls != Info::Class::kOutside) return trace_->made_here(tensor);
@@ -250,6 +272,9 @@ bool Recorder::touch_tensor(PyObject* object) {
   } catch (const std::exception&) {  // a kind of tensor that no graph holds
     return false;
   }
+} catch (const std::exception& error) {
+  fault(error.what());
+  return false;
 }
 
 // ---------------------------------------------------------------------------------------------------- containers
@@ -270,14 +295,17 @@ static std::string key_string(PyObject* key) {
 
 bool Recorder::is_dirty(PyObject* dict, PyObject* key) { return dirty_keys_.count({dict, key_string(key)}) > 0; }
 
-void Recorder::make_dirty(PyObject* dict, PyObject* key) {
+void Recorder::make_dirty(PyObject* dict, PyObject* key) try {
+  fault_point("note");
   dirty_keys_.insert({dict, key_string(key)});
   dirty_refs_.push_back(Ref::share(dict));
   dirty_refs_.push_back(Ref::share(key));
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 // The content before the first change by the recording itself: later reads of the whole are guarded against it.
-void Recorder::snapshot(PyObject* container) {
+void Recorder::snapshot(PyObject* container) try {
   if (originals_.count(container)) return;
   PyObject* copy = nullptr;
   if (PyODict_Check(container))
@@ -292,6 +320,8 @@ void Recorder::snapshot(PyObject* container) {
     originals_.emplace(container, copy);
   else
     PyErr_Clear();
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 DictGuard& Recorder::dict_guard(PyObject* dict, PyObject* owner, SourceId source) {
@@ -308,7 +338,8 @@ DictGuard& Recorder::dict_guard(PyObject* dict, PyObject* owner, SourceId source
   return guard;
 }
 
-void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObject* owner, SourceId source) {
+void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObject* owner, SourceId source) try {
+  fault_point("note");
   if (is_made(dict) || (owner && is_made(owner)) || is_dirty(dict, key)) return;
   if (PyLong_CheckExact(key) && is_made(key)) return spoil(self, Stop::kUnknownObject, "id()");
   specialise(key);
@@ -351,9 +382,11 @@ void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObjec
     symbol_of_[{dict, key_string(key)}] = new_symbol(PyLong_AsLongLong(value));
   }
   guard.keys.push_back(std::move(check));
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
-PyObject* Recorder::tagged(PyObject* holder, PyObject* key, PyObject* value) {
+PyObject* Recorder::tagged(PyObject* holder, PyObject* key, PyObject* value) try {
   if (!value || !PyLong_CheckExact(value) || symbol_of_.empty()) return value;
   auto found = symbol_of_.find({holder, key ? key_string(key) : std::string()});
   if (found == symbol_of_.end() || number(value) || (key ? is_dirty(holder, key) : originals_.count(holder) > 0))
@@ -361,9 +394,13 @@ PyObject* Recorder::tagged(PyObject* holder, PyObject* key, PyObject* value) {
   PyObject* object = new_number(value, found->second);
   Py_DECREF(value);
   return object;
+} catch (const std::exception& error) {
+  fault(error.what());
+  return value;
 }
 
-bool Recorder::note_all(Activation& self, PyObject* container) {
+bool Recorder::note_all(Activation& self, PyObject* container) try {
+  fault_point("note");
   Info* known = info(container);
   if (!known || known->cls != Info::Class::kOutside) return true;
   bool is_floating = guards().sources.floating(known->source);
@@ -439,9 +476,12 @@ bool Recorder::note_all(Activation& self, PyObject* container) {
     if (!PyFrozenSet_Check(container)) guards().sets.push_back(std::move(guard));
   }
   return active_;
+} catch (const std::exception& error) {
+  fault(error.what());
+  return active_;
 }
 
-void Recorder::note_function(PyFunctionObject* function) {
+void Recorder::note_function(PyFunctionObject* function) try {
   PyObject* object = reinterpret_cast<PyObject*>(function);
   if (is_made(object)) return;
   if (!info(object)) enter_outside(object, guards().sources.pinned({}, function->func_qualname));
@@ -454,9 +494,11 @@ void Recorder::note_function(PyFunctionObject* function) {
       enter_outside(function->func_kwdefaults, guards().sources.pinned({}, function->func_qualname));
     note_all(*Activation::innermost(), function->func_kwdefaults);
   }
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
-void Recorder::note_cell(PyObject* cell) {
+void Recorder::note_cell(PyObject* cell) try {
   Info* known = info(cell);
   if (!known || known->cls != Info::Class::kOutside || originals_.count(cell)) return;
   if (!keyed_.insert({cell, nullptr}).second) return;
@@ -481,9 +523,12 @@ void Recorder::note_cell(PyObject* cell) {
     symbol_of_[{cell, std::string()}] = new_symbol(PyLong_AsLongLong(content));
   }
   guards().cells.push_back(std::move(guard));
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
-void Recorder::note_member(PyObject* object, PyObject* name, PyObject* result) {
+void Recorder::note_member(PyObject* object, PyObject* name, PyObject* result) try {
+  fault_point("note");
   Info* known = info(object);
   if (!known || known->cls != Info::Class::kOutside || is_dirty(object, name)) return;
   if (!reads_.insert({object, name}).second) return;
@@ -494,10 +539,13 @@ void Recorder::note_member(PyObject* object, PyObject* name, PyObject* result) {
   } else {
     guards().reads.push_back({Ref::share(object), Ref::share(name), Ref::share(result), known->source});
   }
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 void Recorder::note_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name,
-                          PyObject* kwnames) {
+                          PyObject* kwnames) try {
+  fault_point("note");
   std::string key = name;
   for (size_t i = 0; i < count; ++i) base::append(key, base::concat(",", key_string(args[i])));
   base::append(key, base::concat("@", reinterpret_cast<uintptr_t>(callable)));
@@ -505,12 +553,15 @@ void Recorder::note_state(PyObject* callable, PyObject* const* args, size_t coun
   StateGuard guard{Ref::share(callable), {}, Ref::share(result), std::move(name), Ref::share(kwnames)};
   for (size_t i = 0; i < count; ++i) guard.args.push_back(Ref::share(args[i]));
   guards().states.push_back(std::move(guard));
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 // ---------------------------------------------------------------------------------------------------- what C code may
 // read
 
 bool Recorder::slot_known(Activation& self, PyObject* object) {
+  fault_point("primitive");
   (void)self;
   PyTypeObject* type = Py_TYPE(object);
   while (is_python_class(type)) type = type->tp_base;

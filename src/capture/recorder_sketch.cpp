@@ -67,11 +67,7 @@ PyObject* Recorder::repeat_in_sketch(PyObject* result, std::span<PyObject* const
     std::vector<Ref> held;
     std::vector<PyObject*> counterparts{nullptr};  // room in front, as vector calls want it
     for (PyObject* operand : operands) {
-      held.push_back(sketch_->translate(operand, [&](PyObject* object) {
-        auto expr = number(object);
-        if (expr && !expr->is_constant()) passed_.emplace_back(*expr, PyLong_AsLongLong(object));
-        return expr;
-      }));
+      held.push_back(sketch_->translate(operand, [&](PyObject* object) { return number(object); }));
       counterparts.push_back(held.back().get());
     }
     Ref sketched;

@@ -85,6 +85,13 @@ class Semantics {
   /// comparison may be somebody's code (BUILD_SET, BUILD_MAP, BUILD_CONST_KEY_MAP, SET_ADD, MAP_ADD).
   virtual int other(Activation& self, const char* what);
 
+  /// Where Activation::ask_before_each is set: whether the next instruction is not to be executed with these semantics,
+  /// whatever it is. Instructions that only move references have no other primitive, but what they let go may run code.
+  virtual bool declines(Activation& self) {
+    (void)self;
+    return false;
+  }
+
   // Notices. They cannot stop.
   virtual void made(Activation& self, PyObject* object) {
     (void)self, (void)object;

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "base/check.h"
+#include "capture/faults.h"
 #include "capture/state_word.h"
 #include "graph/text.h"
 
@@ -56,7 +57,8 @@ static bool repeat(const Effect& effect, BuildContext& built) {
   return false;
 }
 
-Outcome run_segment(Segment& segment, GuardContext& context, BuildContext& built) {
+static Outcome replay(Segment& segment, GuardContext& context, BuildContext& built, bool* changed) {
+  fault_point("replay");
   built.guards = &context;
   built.memo.assign(segment.memo_count, nullptr);
   if (segment.program) {
@@ -67,6 +69,7 @@ Outcome run_segment(Segment& segment, GuardContext& context, BuildContext& built
       run.set_input(i, tensor_of(tensor));
     }
     aten::Program::Failure failure;
+    *changed = segment.program->writes_inputs();
     try {
       torch::PyWarningHandler warnings;
       {
@@ -86,9 +89,37 @@ Outcome run_segment(Segment& segment, GuardContext& context, BuildContext& built
     }
     for (at::Tensor& output : run.outputs()) built.outputs.push_back(Ref::take(THPVariable_Wrap(std::move(output))));
   }
+  *changed = *changed || !segment.effects.empty();
   for (const Effect& effect : segment.effects)
     if (!repeat(effect, built)) return Outcome::kRaised;
   return Outcome::kDone;
+}
+
+Outcome run_segment(Segment& segment, GuardContext& context, BuildContext& built) {
+  bool changed = false;
+  try {
+    return replay(segment, context, built, &changed);
+  } catch (const std::exception& fault) {
+    PyErr_Clear();
+    built.fault = fault.what();
+    if (!changed) return Outcome::kFault;
+    // A part was done, and eager must not do it again.
+    PyErr_Format(PyExc_RuntimeError, "magneto: a fault of its own: %s. Please report this.", fault.what());
+    return Outcome::kRaised;
+  }
+}
+
+void warn_of_fault(CaptureState& state, const base::Line& where, const std::string& what) {
+  if (state.warned_of_fault) return;
+  state.warned_of_fault = true;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  Hooked nobody(nullptr);
+  if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
+                       "magneto: a fault of its own at %s:%d in %s: %s. The line runs in eager. Please report this.",
+                       where.file.c_str(), where.line, where.function.c_str(), what.c_str()) < 0)
+    PyErr_Clear();  // warnings are errors here; the call still returns what eager returns
+  PyErr_Restore(type, value, traceback);
 }
 
 static bool same_names(PyObject* a, PyObject* b) {
@@ -223,6 +254,7 @@ Director::Go Session::step_over(Root& root) {
 
 Director::Go Session::at_boundary(Activation& activation) {
   Root* root = static_cast<Root*>(activation.note);
+  fault_point("boundary");
   if (!root) return Go::kRun;  // a frame inside a recording that was given up: it runs on plainly
   root->quiet.reset();
   root->stepping = -1;
@@ -290,7 +322,8 @@ Director::Go Session::apply(Root& root, Segment& segment, GuardContext& context)
     outcome = run_segment(segment, context, built);
   }
   if (outcome == Outcome::kRaised) return Go::kRaise;
-  if (outcome == Outcome::kEager) return Go::kHandOver;
+  if (outcome == Outcome::kFault) note_break(activation, Stop::kFault, built.fault);
+  if (outcome == Outcome::kEager || outcome == Outcome::kFault) return Go::kHandOver;
   if (segment.returns) {
     PyObject* result = build(segment.result, built);
     if (!result) return Go::kRaise;
@@ -327,6 +360,7 @@ Director::Go Session::begin_recording(Root& root, FrameCache::Entry& entry) {
   root.recorder = std::make_unique<Recorder>(activation, Changing{state_.changing, state_.dynamic.value_or(false)});
   Recorder& recorder = *root.recorder;
   recorder.marks = &root.cache->marks;
+  activation.ask_before_each(!root.cache->marks.empty());
   recorder.spoiled = [this, &root] {
     const Recorder::Trouble& trouble = root.recorder->trouble();
     note_break(*trouble.where, trouble.stop, trouble.detail);
@@ -359,6 +393,7 @@ Director::Go Session::begin_recording(Root& root, FrameCache::Entry& entry) {
   } else {
     recorder.add_slot_roots(root.top);
   }
+  fault_point("begin");
   recorder.begin();
   recorder.enter_frame(activation);
   activation.set_semantics(recorder);
@@ -431,6 +466,7 @@ Director::Go Session::stopped(Activation& activation) {
   Root* root = static_cast<Root*>(activation.note);
   Recorder* recorder = top_ && top_->recorder ? top_->recorder.get() : nullptr;
   if (!recorder || !recorder->active()) return root ? step_over(*root) : Go::kStepOver;  // it was spoiled just now
+  fault_point("stop");
   Recorder::Trouble trouble = recorder->trouble();
   note_break(*(trouble.where ? trouble.where : &activation), trouble.stop, trouble.detail);
   if (root && root == top_) {
@@ -479,33 +515,11 @@ void Session::left(Activation& activation, Exit exit, PyObject* result) {
   }
   root->quiet.reset();
   if (root->recorder && root->recorder->active()) {
-    Recorder& recorder = *root->recorder;
-    if (exit == Exit::kReturned) {
-      std::unique_ptr<Segment> segment = recorder.finish_return(result);
-      if (recorder.failed_flush()) {
-        PyObject *type, *value, *traceback;
-        PyErr_Fetch(&type, &value, &traceback);
-        failed_type_ = Ref::take(type);
-        failed_value_ = Ref::take(value);
-        failed_traceback_ = Ref::take(traceback);
-      } else if (segment) {
-        save(*root, std::move(segment));
-      } else {
-        Recorder::Trouble failure = recorder.trouble();
-        note_break(activation, failure.stop, failure.detail);
-        mark_trouble(*root, failure);
-      }
-    } else {
-      PyObject *type, *value, *traceback;
-      PyErr_Fetch(&type, &value, &traceback);
-      Recorder::Trouble trouble;
-      trouble.stop = exit == Exit::kRaised ? Stop::kRaised : Stop::kHandOver;
-      trouble.detail = type && PyType_Check(type) ? reinterpret_cast<PyTypeObject*>(type)->tp_name : "";
-      trouble.where = &activation;
-      recorder.abandon();
-      note_break(activation, trouble.stop, trouble.detail);
-      mark_trouble(*root, trouble);
-      PyErr_Restore(type, value, traceback);
+    try {
+      finish_recording(*root, exit, result);
+    } catch (const std::exception& fault) {
+      faulted(activation, fault.what());
+      if (exit == Exit::kReturned && PyErr_Occurred()) keep_error();
     }
     root->recorder.reset();
   }
@@ -513,6 +527,55 @@ void Session::left(Activation& activation, Exit exit, PyObject* result) {
   top_ = root->outer;
   activation.note = nullptr;
   delete root;
+}
+
+void Session::keep_error() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  failed_type_ = Ref::take(type);
+  failed_value_ = Ref::take(value);
+  failed_traceback_ = Ref::take(traceback);
+}
+
+void Session::finish_recording(Root& root, Exit exit, PyObject* result) {
+  Activation& activation = *root.activation;
+  Recorder& recorder = *root.recorder;
+  fault_point("finish");
+  if (exit == Exit::kReturned) {
+    std::unique_ptr<Segment> segment = recorder.finish_return(result);
+    if (recorder.failed_flush()) return keep_error();
+    if (segment) return save(root, std::move(segment));
+    Recorder::Trouble failure = recorder.trouble();
+    note_break(activation, failure.stop, failure.detail);
+    mark_trouble(root, failure);
+    return;
+  }
+  PyObject* raised = PyErr_Occurred();
+  Recorder::Trouble trouble;
+  trouble.stop = exit == Exit::kRaised ? Stop::kRaised : Stop::kHandOver;
+  trouble.detail = raised && PyType_Check(raised) ? reinterpret_cast<PyTypeObject*>(raised)->tp_name : "";
+  trouble.where = &activation;
+  recorder.abandon();
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  note_break(activation, trouble.stop, trouble.detail);
+  mark_trouble(root, trouble);
+  PyErr_Restore(type, value, traceback);
+}
+
+void Session::faulted(Activation& activation, const char* what) {
+  try {
+    Root* owner = top_;
+    if (owner && owner->recorder) {
+      bool lost = owner->recorder->active();
+      owner->recorder->abandon();
+      if (lost) mark_trouble(*owner, {Stop::kFault, what, -1, &activation});
+      owner->activation->request_boundary();
+    }
+    activation.set_semantics(plain_semantics());
+    note_break(activation, Stop::kFault, what);
+  } catch (const std::exception&) {  // no memory, perhaps: the program goes on, untold
+  }
 }
 
 // ---------------------------------------------------------------------------------------------------- report
@@ -528,6 +591,7 @@ void Session::note_break(Activation& where, Stop stop, const std::string& detail
   if (size_t at = what.find("%s"); at != std::string::npos) what.replace(at, 2, detail);
   base::BreakNote note{state_.id, line_of(where), what, std::string(text_of(stop).cure), 1};
   if (state_.fullgraph) breaks_.push_back(note);
+  if (stop == Stop::kFault) warn_of_fault(state_, note.where, detail);
   base::process_report().add(std::move(note));
 }
 

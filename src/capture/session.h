@@ -33,10 +33,14 @@ struct CaptureState {
   int limit = 8;                             ///< segments at one instruction
   bool fullgraph = false;
   std::string name;
+  bool warned_of_fault = false;
 };
 
+/// Says that a part of ours failed, once for each callable. Keeps the error that is set.
+void warn_of_fault(CaptureState& state, const base::Line& where, const std::string& what);
+
 /// Runs a segment whose guards hold. Fills `built.outputs`, repeats effects.
-enum class Outcome { kDone, kRaised, kEager };
+enum class Outcome { kDone, kRaised, kEager, kFault };  ///< kEager, kFault: nothing has happened
 Outcome run_segment(Segment& segment, GuardContext& context, BuildContext& built);
 
 /// The segment of `entry` whose guards hold for these roots, moved to the front; nullptr. `why` as GuardProgram::check.
@@ -64,6 +68,7 @@ class Session final : public Director {
   Go at_boundary(Activation& activation) override;
   Go stopped(Activation& activation) override;
   void left(Activation& activation, Exit exit, PyObject* result) override;
+  void faulted(Activation& activation, const char* what) override;
 
  private:
   struct Root {
@@ -85,6 +90,8 @@ class Session final : public Director {
   bool collect_roots(Root& root, std::vector<PyObject*>& roots) const;
   Go apply(Root& root, Segment& segment, GuardContext& context);
   void end_recording(Root& root);
+  void finish_recording(Root& root, Exit exit, PyObject* result);  ///< the frame ends; keeps the error that is set
+  void keep_error();                                               ///< raised when the call ends
   void save(Root& root, std::unique_ptr<Segment> segment);
   void mark_trouble(Root& root, const Recorder::Trouble& trouble);
   void note_break(Activation& where, Stop stop, const std::string& detail);

@@ -31,6 +31,7 @@ enum class Stop : unsigned char {
   kHandOver,
   kImport,
   kInstruction,
+  kFault,
   kCount,
 };
 
@@ -82,6 +83,7 @@ inline constexpr StopText kStopTexts[] = {
     {Stop::kHandOver, "CPython has to finish this frame: %s", "none needed: it runs as in eager"},
     {Stop::kImport, "a module is imported for the first time: %s", "import the module at the top of the file"},
     {Stop::kInstruction, "the instruction %s is not recorded", "none needed: it runs as in eager"},
+    {Stop::kFault, "a fault of Magneto's own: %s", "please report it; meanwhile this line runs as in eager"},
 };
 
 constexpr const StopText& text_of(Stop stop) { return kStopTexts[static_cast<unsigned char>(stop)]; }

@@ -6,6 +6,7 @@ from torch import nn
 
 import magneto
 import zoo
+from device import DEVICE
 
 randn = torch.randn
 
@@ -279,6 +280,8 @@ def test_a_recurrent_layer_falls_back_to_fixed_sizes():
 
 @pytest.mark.parametrize("name", ["bert without mask", "resnet18", "ViT", "timm mobilevit_xxs", "Phi"])
 def test_models_serve_all_batches_with_two_graphs(name):
+    if DEVICE != "cpu":
+        pytest.skip("what CUDA's own attention and convolution libraries return is asked of torch, with fixed sizes")
     model, make = zoo.build(name)
     compiled = magneto.compile(model)
 

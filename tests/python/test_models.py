@@ -37,16 +37,9 @@ def test_a_model_is_right_on_new_inputs(model):
     assert not torch.equal(firsts[0], firsts[2]), "the model's answer does not depend on its input"
 
 
-# What stands between these and one graph (docs/roadmap.md).
-NOT_YET_ONE_GRAPH = {"DebertaV2": "a scripted function", "Bloom": "a custom autograd.Function",
-                     "Bart": "a deep copy whose loop is broken is recorded for each key"}
-
-
 @pytest.mark.needs_capture
-def test_a_model_is_one_graph_wherever_no_data_is_read(model, request):
+def test_a_model_is_one_graph_wherever_no_data_is_read(model):
     name, plain, make = model
-    if name in NOT_YET_ONE_GRAPH:
-        request.applymarker(pytest.mark.xfail(strict=True, reason=NOT_YET_ONE_GRAPH[name]))
     args, kwargs = make(0)
     with torch.no_grad():
         plain(*args, **kwargs)  # the first call of a process imports, and an import is a break

@@ -347,3 +347,22 @@ def test_a_kv_cache_passed_along():
         return out, cache
 
     same_as_eager(f, randn(2, 1, 3), {"k": None}, call=decode)
+
+
+def test_whether_a_deque_from_outside_is_empty():
+    @fresh
+    def program():
+        queue = collections.deque([1])
+        return (lambda x: x + (1 if queue else 2)), queue
+
+    same_as_eager(program, randn(3), change=lambda queue: queue.clear())
+
+
+def test_whether_a_view_of_a_dict_is_empty():
+    @fresh
+    def program():
+        table = {"a": 1}
+        keys = table.keys()
+        return (lambda x: x + (1 if keys else 2)), table
+
+    same_as_eager(program, randn(3), change=lambda table: table.clear())

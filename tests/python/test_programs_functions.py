@@ -4,9 +4,11 @@ import functools
 import itertools
 import operator
 
+import pytest
 import torch
 from torch import ones, randn
 
+import magneto
 from harness import fresh, made, module_program, same_as_eager
 
 
@@ -422,3 +424,51 @@ def test_locals_globals_and_dir():
 def test_a_call_through_a_table_of_functions():
     table = {"add": torch.add, "sub": lambda a, b: a - b}
     same_as_eager(lambda x, op: table[op](x, 2), randn(2), "add", more=[((randn(2), "sub"), {}), ((randn(2), "div"), {})])
+
+
+def a_local_function_that_is_not_called_any_more(x):
+    def g(y):
+        return y + 1
+
+    z = g(x)
+    print("a break")
+    return z * 2
+
+
+def a_local_function_with_a_closure_and_a_default(x):
+    k, seen = x.shape[0], []
+
+    def g(y, n=2):
+        seen.append(n)
+        return y + k * n
+
+    z = g(x)
+    print("a break")
+    k = k + 1
+    return g(z, 3) * 2, seen, g.__name__, g is g
+
+
+def two_local_functions_of_one_definition(x):
+    def scaled(n):
+        return lambda y: y * n
+
+    f, g = scaled(2), scaled(3)
+    print("a break")
+    return f(x) + g(x), list(map(f, [x])), f is g
+
+
+LOCAL = [a_local_function_that_is_not_called_any_more, a_local_function_with_a_closure_and_a_default, two_local_functions_of_one_definition]
+
+
+@pytest.mark.parametrize("f", LOCAL)
+def test_local_functions_that_are_alive_at_a_break(f):
+    same_as_eager(f, randn(3))
+
+
+@pytest.mark.needs_capture
+@pytest.mark.parametrize("f", LOCAL)
+def test_local_functions_that_are_alive_at_a_break_are_no_reason_to_record_again(f):
+    compiled = magneto.compile(f)
+    for _ in range(12):
+        compiled(randn(3))
+    assert not magneto.report().recompiles and not magneto.report().fallbacks, str(magneto.report())

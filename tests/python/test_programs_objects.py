@@ -3,9 +3,11 @@
 import copy
 import types
 
+import pytest
 import torch
 from torch import randn
 
+import magneto
 from harness import fresh, module_program, same_as_eager
 
 
@@ -111,6 +113,71 @@ def test_copies_made_inside():
     same_as_eager(with_object(Box, f), randn(2))
 
 
+class Settings:
+    def __init__(self):
+        self.scale, self.shift, self.names = 2.0, None, {"a": [1, 2], "b": {"c": "d"}}
+
+
+class Layer:
+    def __init__(self):
+        self.settings = Settings()
+
+    def run(self, x):
+        if x.sum() > 0:  # a break inside: from then on this frame has segments of its own
+            x = x + 1
+        mine = copy.deepcopy(self.settings)
+        mine.scale *= len(mine.names["a"])
+        return x * mine.scale, mine
+
+
+def test_a_deep_copy_of_what_an_argument_holds():
+    def change(layer):
+        layer.settings.names["a"].append(3)
+        layer.settings.extra = [4]
+
+    same_as_eager(with_object(Layer, lambda layer, x: layer.run(x)), randn(2), change=change)
+
+
+@pytest.mark.needs_capture
+def test_a_deep_copy_of_what_an_argument_holds_is_recorded_once():
+    a, b = Layer(), Layer()
+    compiled = magneto.compile(lambda x: a.run(x)[0] + b.run(x)[0])
+    for _ in range(4):
+        compiled(torch.ones(2))
+    assert {stop.reason for stop in magneto.report().breaks} == {"the branch depends on a tensor's value"}
+    graphs = len(magneto.report().graphs)
+    compiled(torch.ones(2))
+    assert len(magneto.report().graphs) == graphs and not magneto.report().recompiles, str(magneto.report())
+
+
+def test_a_copy_of_an_object_with_slots_and_of_containers_with_attributes():
+    class Slotted:
+        __slots__ = ("n",)
+
+    class Bag(list):
+        pass
+
+    class Table(dict):
+        pass
+
+    @fresh
+    def program():
+        slotted, bag, table = Slotted(), Bag([1, 2]), Table(a=1)
+        slotted.n, bag.mark, table.mark = 2, 3, 4
+        state = [slotted, bag, table]
+
+        def f(x):
+            a, b, c = (copy.copy(each) for each in state)
+            return x * a.n * b[1] * b.mark * c["a"] * c.mark, copy.deepcopy(bag), copy.deepcopy(table)
+
+        return f, state
+
+    def change(state):
+        state[0].n, state[1][1], state[1].mark, state[2]["a"], state[2].mark = 5, 6, 7, 8, 9
+
+    same_as_eager(program, randn(2), change=change)
+
+
 def test_deepcopy_of_a_tensor():
     same_as_eager(lambda x: copy.deepcopy(x) * 2, randn(2))
 
@@ -145,6 +212,22 @@ def test_bound_methods_and_unbound_methods_of_tensors():
         return relu(), add(x, 1), getattr(x, "exp")(), torch.Tensor.sum(x), list(map(torch.Tensor.neg, [x]))
 
     same_as_eager(f, randn(3))
+
+
+def test_a_bound_method_of_a_base_class_that_is_alive_at_a_break():
+    class Twice(list):
+        def append(self, item):
+            super().append(item)
+            super().append(item)
+
+    def f(box, x):
+        append = super(Twice, box).append
+        y = x * 2
+        print("a break")
+        append(3)
+        return y, len(box)
+
+    same_as_eager(with_object(Twice, f), randn(3))
 
 
 def test_attributes_on_a_tensor():

@@ -94,6 +94,63 @@ def test_finalizers_run_in_order():
     same_as_eager(f, randn(3), [])
 
 
+ENDS = {}
+
+
+def ends(function):
+    ENDS[function.__name__.replace("_", " ")] = function
+    return function
+
+
+@ends
+def deleted(x, log):
+    a = Watched(log, "a")
+    y = x + 1
+    del a
+    return y * 2
+
+
+@ends
+def replaced(x, log):
+    a = Watched(log, "a")
+    y = x + 1
+    a = None  # noqa: F841
+    return y * 2
+
+
+@ends
+def dropped_from_the_stack(x, log):
+    a = [Watched(log, "a")]
+    y = x + 1
+    a.pop()
+    return y * 2
+
+
+@ends
+def replaced_in_a_loop(x, log):
+    for name in "abc":
+        a = Watched(log, name)  # noqa: F841
+        x = x + 1
+    return x * 2
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_an_object_whose_end_runs_code_ends_where_eager_ends_it(how):
+    same_as_eager(ENDS[how], randn(3), [])
+
+
+@pytest.mark.needs_capture
+@pytest.mark.parametrize("how", ENDS)
+def test_an_instruction_that_lets_such_an_object_go_is_stepped_over(how):
+    compiled = magneto.compile(ENDS[how])
+    for _ in range(4):
+        compiled(randn(3), [])
+    settled = len(magneto.report().graphs)
+    for _ in range(20):
+        compiled(randn(3), [])
+    assert len(magneto.report().graphs) == settled >= 2 and not magneto.report().fallbacks, str(magneto.report())
+
+
 def test_a_weak_reference_dies_with_its_object():
     def f(x):
         y = x * 2

@@ -17,11 +17,11 @@ def seeded(seed):
 
 
 def ids(rows=2, length=16, vocabulary=100, seed=0):
-    return torch.randint(3, vocabulary, (rows, length), generator=seeded(seed))
+    return moved(torch.randint(3, vocabulary, (rows, length), generator=seeded(seed)))
 
 
 def image(rows=2, side=64, seed=0):
-    return torch.randn(rows, 3, side, side, generator=seeded(seed))
+    return moved(torch.randn(rows, 3, side, side, generator=seeded(seed)))
 
 
 INPUTS = {

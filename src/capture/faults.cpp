@@ -1,0 +1,25 @@
+#include "capture/faults.h"
+
+#include <string>
+
+#include "base/check.h"
+
+namespace magneto::capture {
+
+static thread_local std::string point;
+static thread_local long left = -1;
+
+void fault_point(const char* where) {
+  if (left < 0 || point != where || left-- > 0) [[likely]]
+    return;
+  throw base::Fault(std::string("a test asked for a fault at: ") + where);
+}
+
+void throw_at(const char* where, long countdown) {
+  point = where ? where : "";
+  left = where ? countdown : -1;
+}
+
+bool has_thrown() { return left < 0; }
+
+}  // namespace magneto::capture

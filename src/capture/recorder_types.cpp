@@ -1,0 +1,119 @@
+// Calls of classes: instances of Python classes, and constructors of C types.
+#include "capture/recorder.h"
+#include "capture/recorder_calls_internal.h"
+#include "capture/tensor_meta.h"
+
+namespace magneto::capture {
+
+// type.__call__ spelled out, so that the instance is known before __init__ runs.
+PyObject* Recorder::make_instance(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf,
+                                  PyObject* kwnames) {
+  size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)), count = total_count(nargsf, kwnames);
+  if (has_finalizer(type)) return stop(self, Stop::kFinalizer, type->tp_name);
+  PyTypeObject* base = type;
+  while (is_python_class(base)) base = base->tp_base;
+  bool exception = PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+  if ((base == type && !exception) || !is_known_c_type(base) || !type->tp_new)
+    return stop(self, Stop::kOpaqueType, type->tp_name);
+  if (base != &PyBaseObject_Type && !exception)  // int, str, tuple, dict subclasses copy their arguments
+    for (size_t i = 0; i < count; ++i)
+      if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+  Ref tuple = Ref::take(PyTuple_New(static_cast<Py_ssize_t>(positional)));
+  for (size_t i = 0; i < positional; ++i) PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), Py_NewRef(args[i]));
+  Ref keywords;
+  if (kwnames && PyTuple_GET_SIZE(kwnames)) {
+    keywords = Ref::take(PyDict_New());
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); ++i)
+      PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(kwnames, i), args[positional + static_cast<size_t>(i)]);
+  }
+  // The C constructor reads the tuples; a Python __new__ or __init__ gets its own.
+  enter_made(tuple.get());
+  if (keywords) enter_made(keywords.get());
+  Ref instance = Ref::take(type->tp_new(type, tuple.get(), keywords.get()));
+  if (!instance) return nullptr;
+  adopt_result(self, instance.get(), type->tp_name);
+  PyTypeObject* actual = Py_TYPE(instance.get());
+  if (PyType_IsSubtype(actual, type) && actual->tp_init &&
+      actual->tp_init(instance.get(), tuple.get(), keywords.get()) < 0)
+    return nullptr;
+  return instance.release();
+}
+
+PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf,
+                              PyObject* kwnames) {
+  PyObject* object = reinterpret_cast<PyObject*>(type);
+  size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)), count = total_count(nargsf, kwnames);
+  note_type(type);
+  if (floating(object)) pin(object);
+  if (type == &PyType_Type && count == 1 && !kwnames) {
+    note_class(args[0]);
+    specialise(args[0]);
+    PyObject* result = Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(args[0])));
+    if (!info(result)) enter_outside(result, guards().sources.pinned({}, nullptr));
+    return result;
+  }
+  if (type == &PyType_Type) return stop(self, Stop::kClassBody, "");
+  if (PyType_IsSubtype(type, tensor_base())) return stop(self, Stop::kOpaqueType, type->tp_name);
+  if (Py_TYPE(type)->tp_call != PyType_Type.tp_call) {
+    note_type(Py_TYPE(type));
+    static PyObject* name = PyUnicode_InternFromString("__call__");
+    PyObject* function = _PyType_Lookup(Py_TYPE(type), name);
+    if (!function || !PyFunction_Check(function)) return stop(self, Stop::kOpaqueType, type->tp_name);
+    std::vector<PyObject*> all = with_gap(args, count, object);
+    if (!info(object)) enter_outside(object, guards().sources.pinned({}, nullptr));
+    return call_function(self, function, all.data() + 1, (positional + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
+  }
+  if (is_python_class(type) || PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
+    return make_instance(self, type, args, nargsf, kwnames);
+  if (!is_known_constructor(type)) return stop(self, Stop::kOpaqueType, type->tp_name);
+  if (type == &PyBool_Type && count == 1) {
+    int result = truth(self, args[0]);
+    if (result == kStopStatus) return kStop;
+    return result < 0 ? nullptr : Py_NewRef(result ? Py_True : Py_False);
+  }
+  if (type == &PySuper_Type) {
+    PyObject* result = PyObject_Vectorcall(object, args, nargsf, kwnames);
+    if (result && active_) enter_made(result);
+    return result;
+  }
+  if (type == &PyLong_Type && count == 1 && number(args[0])) return Py_NewRef(args[0]);
+  if ((type == &PyLong_Type || type == &PyFloat_Type || type == &PyComplex_Type) && count >= 1 && is_tensor(args[0]))
+    return stop(self, Stop::kTensorData, std::string(type->tp_name) + "()");
+  if (type == &PyUnicode_Type && count >= 1 && is_tensor(args[0])) return stop(self, Stop::kTensorData, "str()");
+  for (size_t i = 0; i < count; ++i) {
+    bool keeps = type == &PyTuple_Type || type == &PyList_Type || type == &PyDict_Type || type == &PySlice_Type ||
+                 strcmp(type->tp_name, "functools.partial") == 0 || strcmp(type->tp_name, "method") == 0 ||
+                 type == &PyEnum_Type || type == &PyProperty_Type || type == &PyMap_Type || type == &PyZip_Type ||
+                 type == &PyFilter_Type;
+    if (keeps && !PyList_Check(args[i]) && !PyDict_Check(args[i]) && !PyTuple_Check(args[i]) &&
+        !PyAnySet_Check(args[i]) && !PyIter_Check(args[i]) && !is_tensor(args[i])) {
+      if (!slot_known(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+      continue;
+    }
+    if (PyTuple_CheckExact(args[i]) && is_made(args[i]) && (type == &PyTuple_Type || type == &PyList_Type)) continue;
+    if (is_tensor(args[i])) {
+      if (!touch_tensor(args[i])) return stop(self, Stop::kUnknownTensor, "an unknown place");
+      continue;
+    }
+    // Containers that only copy references leave numbers as they are.
+    if (type == &PyTuple_Type || type == &PyList_Type || type == size_type()) {
+      if (!slot_known(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+      note_class(args[i]);
+      if (is_outside(args[i]) && PyIter_Check(args[i]) && !is_python_class(Py_TYPE(args[i])))
+        return stop(self, Stop::kOutsideIterator, Py_TYPE(args[i])->tp_name);
+      if (is_outside(args[i])) note_all(self, args[i]);
+      continue;
+    }
+    if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+  }
+  PyObject* result = PyObject_Vectorcall(object, args, nargsf, kwnames);
+  if (result && active_ && !is_value(result) && !info(result)) {
+    if (Py_REFCNT(result) == 1)
+      enter_made(result);
+    else
+      adopt_result(self, result, type->tp_name);
+  }
+  return result;
+}
+
+}  // namespace magneto::capture

@@ -369,7 +369,7 @@ PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
       break;
     case Source::Kind::kItem:
       if (PyDict_Check(parent)) {
-        found = PyDict_GetItemWithError(parent, source.key.get());
+        found = source.key ? PyDict_GetItemWithError(parent, source.key.get()) : nullptr;
       } else if (PyList_Check(parent)) {
         found = source.index >= 0 && source.index < PyList_GET_SIZE(parent) ? PyList_GET_ITEM(parent, source.index)
                                                                             : nullptr;
@@ -520,9 +520,11 @@ bool GuardProgram::check(GuardContext& context, std::string* why, std::vector<st
   context.symbols.assign(symbol_count, 0);
   bool all = true;
   for (FloatingStep& step : steps) {
+    const size_t known = changed ? changed->size() : 0;
     if (check_step(step, context, all ? why : nullptr, changed)) continue;
     all = false;
-    if (!changed) return false;  // else: what else has changed is told, too
+    // Where only a number has changed, the steps behind it may still be asked: they tell what else has.
+    if (!changed || changed->size() == known) return false;
   }
   if (!all) return false;
   if (!check_pinned(context, why, changed)) return false;

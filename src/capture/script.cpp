@@ -166,7 +166,7 @@ Script::Script(PyObject* callable) : callable_(callable) {
   stop_ = Stop::kOpaqueCall;
   detail_ = "a method of a scripted module";
   if (Py_TYPE(callable) != function_type()) return;  // it reads attributes that no guard sees
-  const auto& strong = py::handle(callable).cast<const jit::StrongFunctionPtr&>();
+  const auto strong = py::handle(callable).cast<jit::StrongFunctionPtr>();
   owner_ = strong.cu_;
   function_ = strong.function_;
   detail_ = "the scripted function " + function_->name();

@@ -176,6 +176,10 @@ PyObject* Recorder::call_script(Activation& self, PyObject* callable, PyObject* 
   size_t count = total_count(nargsf, kwnames);
   for (size_t i = 0; i < count; ++i)
     if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+  // There torch fuses it after a few calls, and what it returns then has other strides.
+  for (size_t i = 0; i < count; ++i)
+    if (is_tensor(args[i]) && tensor_of(args[i]).is_cuda())
+      return stop(self, Stop::kOpaqueCall, "a scripted function on a GPU");
   Script script(callable);
   if (script.stop() != Stop::kNone) return stop(self, script.stop(), script.detail());
   if (sketch_) sketch_->give_up("a scripted function counts with plain sizes");

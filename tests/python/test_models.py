@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import magneto
+from device import moved
 from zoo import ALL, MAIN, READS_DATA, build, flatten
 
 
@@ -104,14 +105,14 @@ def resized(inputs, rows, length):
         return torch.ones(rows, length, dtype=t.dtype) if bool((t == 1).all()) else torch.randint(3, 100, (rows, length))
 
     args, kwargs = inputs
-    return tuple(one(t) for t in args), {name: one(t) for name, t in kwargs.items()}
+    return moved((tuple(one(t) for t in args), {name: one(t) for name, t in kwargs.items()}))
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_a_decode_loop_with_a_cache_as_argument(name):
     plain, make = build(name)
     _, kwargs = make(0)
-    step = lambda seed: torch.randint(0, 100, (2, 1), generator=torch.Generator().manual_seed(seed))  # noqa: E731
+    step = lambda seed: moved(torch.randint(0, 100, (2, 1), generator=torch.Generator().manual_seed(seed)))  # noqa: E731
 
     def decode(callee):
         out = plain(**kwargs, use_cache=True)

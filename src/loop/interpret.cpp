@@ -50,8 +50,8 @@ class Interpreter {
   }
 
   bool run() {
-    for (const Equation& e : program_.equations) equation(e);
-    for (const Kernel& k : program_.kernels) kernel(k);
+    in_order(
+        program_, [&](const Equation& e) { equation(e); }, [&](const Kernel& k) { kernel(k); });
     return !fault_;
   }
 

@@ -120,6 +120,7 @@ class Parser {
 
   void equation() {
     Equation e;
+    e.joined = in_.take_word("with");
     if (in_.take_word("scatter")) {
       e.kind = Equation::Kind::kScatter;
       e.target = buffer();
@@ -174,6 +175,7 @@ class Parser {
 
   void kernel() {
     Kernel k;
+    k.after = program_.equations.size();
     k.name = in_.name("the name of a kernel");
     in_.expect("(");
     if (!in_.take(")")) {

@@ -289,8 +289,9 @@ std::string print(const Program& program) {
     const Role role = program.buffer(id).role;
     if (role != Role::kRow) text += concat("  ", kRoles[static_cast<size_t>(role)], " ", printer.declaration(id), "\n");
   }
-  for (const Equation& e : program.equations) text += concat("  ", printer.equation(e), "\n");
-  for (const Kernel& k : program.kernels) printer.kernel(k, text, "  ");
+  in_order(
+      program, [&](const Equation& e) { text += concat(e.joined ? "  with " : "  ", printer.equation(e), "\n"); },
+      [&](const Kernel& k) { printer.kernel(k, text, "  "); });
   return text + "}\n";
 }
 

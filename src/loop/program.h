@@ -98,6 +98,7 @@ struct Equation {
   AxisId along;               ///< kScan, kSort
   bool descending = false;    ///< kSort
   TermId value;
+  bool joined = false;                  ///< with ...: computed by the same kernel as the equation before it
   std::string callee, arguments;        ///< kExtern
   std::vector<BufferId> reads, writes;  ///< kExtern
 };
@@ -143,6 +144,7 @@ struct Loop {
 
 struct Kernel {
   std::string name;
+  size_t after = 0;             ///< so many equations run before it: the order of the text is the order of the run
   std::vector<Range> outer;     ///< independent points, in row-major order; none: one point
   int threads = 1;              ///< that share a point, on a GPU
   std::vector<BufferId> rows;   ///< role kRow
@@ -210,6 +212,20 @@ class Program {
   std::vector<types::Expr> sizes_;
   std::unordered_map<types::Expr, uint32_t> size_index_;
 };
+
+/// Calls `equation` and `kernel` with those of the program, in the order in which they run.
+template <class OnEquation, class OnKernel>
+void in_order(const Program& program, const OnEquation& equation, const OnKernel& kernel) {
+  size_t next = 0;
+  const auto up_to = [&](size_t end) {
+    for (; next < end && next < program.equations.size(); ++next) equation(program.equations[next]);
+  };
+  for (const Kernel& k : program.kernels) {
+    up_to(k.after);
+    kernel(k);
+  }
+  up_to(program.equations.size());
+}
 
 /// Calls `visit` with every term that a statement reads itself, in order: index, value, position; not those of loops.
 template <class Visit>

@@ -30,8 +30,10 @@ class Verifier {
     for (size_t b = 0; b < program_.buffers(); ++b) buffer(BufferId(b));
     if (!broken_.empty()) return std::move(broken_);
     for (size_t t = 0; t < program_.terms(); ++t) type(TermId(t));
-    for (const Equation& e : program_.equations) equation(e);
-    for (const Kernel& k : program_.kernels) kernel(k);
+    if (!program_.equations.empty() && program_.equations.front().joined)
+      say("the first equation is joined to nothing");
+    in_order(
+        program_, [&](const Equation& e) { equation(e); }, [&](const Kernel& k) { kernel(k); });
     if (!program_.equations.empty() || !program_.kernels.empty())
       for (size_t b = 0; b < program_.buffers(); ++b)
         if (program_.buffer(BufferId(b)).role == Role::kOut && !written_[b])

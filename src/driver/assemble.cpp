@@ -54,6 +54,10 @@ class Assembler {
   void buffer(BufferId id) {
     const Buffer& b = program_.buffer(id);
     place_.emplace_back();
+    if (b.of.valid()) {
+      place_.back() = place_[b.of.index()];
+      return;
+    }
     if (b.role == Role::kRow || (b.role == Role::kTemp && !arena_.used[id.index()])) return;
     plan::Buffer made;
     made.name = b.name;

@@ -70,6 +70,7 @@ struct Buffer {
   std::string name;
   types::TensorType type;
   Role role = Role::kTemp;
+  BufferId of{};  ///< a flat view: element k is element k of the storage of that buffer, whose role it has
 };
 
 struct Local {
@@ -157,6 +158,7 @@ struct Kernel {
 class Program {
  public:
   BufferId add_buffer(std::string name, types::TensorType type, Role role);
+  BufferId flat_view(BufferId of);     ///< made once for each buffer
   AxisId axis(std::string_view name);  ///< the axis of that name
   LocalId add_local(std::string name, Dtype dtype);
 
@@ -180,6 +182,8 @@ class Program {
   size_t terms() const { return terms_.size(); }
   const Buffer& buffer(BufferId id) const { return buffers_[id.index()]; }
   Buffer& buffer(BufferId id) { return buffers_[id.index()]; }
+  /// The buffer that has the memory: of a view the one it is a view of.
+  BufferId storage(BufferId id) const { return buffer(id).of.valid() ? buffer(id).of : id; }
   size_t buffers() const { return buffers_.size(); }
   const std::string& axis_name(AxisId id) const { return axes_[id.index()]; }
   size_t axes() const { return axes_.size(); }
@@ -204,6 +208,7 @@ class Program {
   std::vector<Term> terms_;
   std::unordered_map<Term, TermId, Hash> known_;
   std::vector<Buffer> buffers_;
+  std::unordered_map<BufferId, BufferId> view_of_;
   std::vector<std::string> axes_;
   std::unordered_map<std::string, AxisId> axis_of_;
   std::vector<Local> locals_;

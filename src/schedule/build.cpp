@@ -20,6 +20,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "schedule/merge_internal.h"
 
 namespace magneto::schedule {
 
@@ -54,6 +55,9 @@ namespace {
 
 struct Member {
   const Equation* e = nullptr;
+  TermId value;
+  BufferId into;              ///< where it is stored: the target, or a flat view of it
+  std::vector<TermId> place;  ///< and at which index
   bool element = false;
   size_t level = 0;   ///< of an element: its phase; of a value of the row: the first phase that can read it
   uint64_t used = 0;  ///< levels at which the element is needed
@@ -76,13 +80,19 @@ class Builder {
       : shop_(shop), program_(shop.program), space_(space) {
     for (const Equation* e : members) {
       member_of_[e->target] = members_.size();
-      members_.push_back({.e = e, .row = {}, .local = {}});
+      Member m;
+      m.e = e;
+      m.value = e->value;
+      m.into = e->target;
+      m.place = place_of(program_, *e);
+      members_.push_back(std::move(m));
     }
   }
 
   Kernel run() {
     kernel_.name = base::concat("k_", program_.buffer(members_.back().e->target).name);
     kernel_.threads = shop_.shape.threads;
+    if (space_.inner.empty()) merge();
     lay_out();
     find_levels();
     decide_rows();
@@ -120,6 +130,22 @@ class Builder {
       cut_range(*lane_, width, "c", outer);
     }
     kernel_.outer = std::move(outer);
+  }
+
+  /// Axes that lie behind one another in all memory that is used become one (merge_internal.h).
+  void merge() {
+    std::vector<Walked> walked;
+    for (const Member& m : members_) walked.push_back({m.e->target, m.value, m.into, m.place, stored(m)});
+    const auto sizes = merge_axes(program_, shop_.uses, space_.outer, walked);
+    if (!sizes) return;
+    merged_ = true;
+    space_.outer = *sizes;
+    for (size_t k = 0; k < members_.size(); ++k) {
+      members_[k].value = walked[k].value;
+      members_[k].into = walked[k].into;
+      members_[k].place = walked[k].place;
+    }
+    shop_.uses.extend(program_);
   }
 
   bool is_few(const std::vector<Range>& outer) const {
@@ -176,8 +202,8 @@ class Builder {
   void find_levels() {
     for (Member& m : members_) {
       const size_t rank = core_of(program_, m.e->target).size();
-      m.element = !inner_.empty() && rank == rank_ + inner_.size() && !shop_.uses.of(m.e->value).reduces;
-      m.level = level_of(m.e->value);
+      m.element = !inner_.empty() && (merged_ || rank == rank_ + inner_.size()) && !shop_.uses.of(m.value).reduces;
+      m.level = level_of(m.value);
       last_ = std::max(last_, m.level);
     }
   }
@@ -188,8 +214,8 @@ class Builder {
     for (const TermId fold : folds_) use(term(fold).operands[0], uint64_t{1} << fold_levels_[fold]);
     std::vector<uint32_t> work(members_.size());
     for (size_t k = 0; k < members_.size(); ++k) {
-      work[k] = shop_.weights.of(program_, members_[k].e->value).work;
-      for_each_part(program_, members_[k].e->value, [&](TermId id) {
+      work[k] = shop_.weights.of(program_, members_[k].value).work;
+      for_each_part(program_, members_[k].value, [&](TermId id) {
         if (const size_t m = member(term(id)); m != SIZE_MAX && members_[m].element)
           work[k] = std::min(work[k] + work[m], 1u << 20);
       });
@@ -200,7 +226,7 @@ class Builder {
       const uint64_t own = uint64_t{1} << m.level;
       if (stored(m)) m.used |= own;
       m.kept = work[k] >= kDear && m.used > 2 * own - 1 && !lane_;
-      use(m.e->value, m.kept ? own : m.used);
+      use(m.value, m.kept ? own : m.used);
       if (m.kept && !stored(m)) keep(m);
     }
   }
@@ -240,10 +266,10 @@ class Builder {
   }
 
   void write_row(Member& m) {
-    TermId value = (*row_rewrite_)(m.e->value);
+    TermId value = (*row_rewrite_)(m.value);
     if (term(value).op != Op::kLocal) value = let(row_[level_], name_of(m), value);
     m.local = value;
-    if (stored(m)) row_[level_].push_back(store(m.e->target, place_of(program_, *m.e), value));
+    if (stored(m)) row_[level_].push_back(store(m.into, m.place, value));
   }
 
   void write_element(size_t k) {
@@ -251,7 +277,7 @@ class Builder {
     const TermId value = element(phase, k);
     const Member& m = members_[k];
     if (m.row.valid()) phase.body.push_back(store(m.row, row_place(), value));
-    if (stored(m)) phase.body.push_back(store(m.e->target, place_of(program_, *m.e), value));
+    if (stored(m)) phase.body.push_back(store(m.into, m.place, value));
   }
 
   void write_fold(TermId reduce) {
@@ -274,7 +300,7 @@ class Builder {
     }
     std::string name(loop::name(t.fold));
     for (const Member& m : members_)
-      if (m.e->value == reduce) name = name_of(m);
+      if (m.value == reduce) name = name_of(m);
     s.local = program_.add_local(fresh(name), t.dtype);
     fold_values_[reduce] = program_.local(s.local);
     phase.body.push_back(std::move(s));
@@ -332,9 +358,9 @@ class Builder {
     const Member& m = members_[k];
     TermId value;
     if (m.kept && m.level < phase.level) {
-      value = m.row.valid() ? program_.load(m.row, row_place()) : program_.load(m.e->target, place_of(program_, *m.e));
+      value = m.row.valid() ? program_.load(m.row, row_place()) : program_.load(m.into, m.place);
     } else {
-      value = (*phase.rewrite)(m.e->value);
+      value = (*phase.rewrite)(m.value);
       if (!term(value).operands.empty()) value = let(phase.body, name_of(m), value);
     }
     return phase.values[k] = value;
@@ -445,6 +471,7 @@ class Builder {
   Space space_;
   std::vector<Range> inner_;
   std::optional<Range> lane_;
+  bool merged_ = false;
   size_t rank_ = 0, last_ = 0, level_ = 0;
   std::vector<Member> members_;
   std::unordered_map<BufferId, size_t> member_of_;

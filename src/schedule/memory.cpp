@@ -73,12 +73,12 @@ std::vector<std::vector<BufferId>> steps_of(const Program& program) {
   const auto read = [&](TermId root) {
     for_each_part(program, root, [&](TermId id) {
       const Term& t = program.term(id);
-      if (is_load(t)) steps.back().push_back(BufferId(t.id));
+      if (is_load(t)) steps.back().push_back(program.storage(BufferId(t.id)));
     });
   };
   const std::function<void(const Statement&)> statement = [&](const Statement& s) {
     for_each_term(s, read);
-    if (s.buffer.valid()) steps.back().push_back(s.buffer);
+    if (s.buffer.valid()) steps.back().push_back(program.storage(s.buffer));
     for (const Loop& l : s.loop) {
       for (const Range& r : l.ranges) {
         read(r.begin);

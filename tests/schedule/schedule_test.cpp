@@ -53,6 +53,17 @@ TEST_P(Files, ComputeWhatTheirEquationsSay) {
   }
 }
 
+TEST(Schedule, FilesThatNameTheirLoopsHaveThem) {
+  for (const auto& entry : std::filesystem::directory_iterator(MAGNETO_TEST_DIR "/programs")) {
+    const std::string text = read_file(entry.path());
+    const size_t at = text.find("# walks: ");
+    if (at == std::string::npos) continue;
+    const std::string wanted = text.substr(at + 9, text.find('\n', at) - at - 9);
+    const std::string given = loop::print(scheduled(loop::parse(text)));
+    EXPECT_NE(given.find(wanted), std::string::npos) << wanted << "\n" << given;
+  }
+}
+
 std::vector<std::string> files() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(MAGNETO_TEST_DIR "/programs"))

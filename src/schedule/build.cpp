@@ -21,6 +21,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "schedule/merge_internal.h"
+#include "schedule/turn_internal.h"
 
 namespace magneto::schedule {
 
@@ -93,7 +94,7 @@ class Builder {
     kernel_.name = base::concat("k_", program_.buffer(members_.back().e->target).name);
     kernel_.threads = shop_.shape.threads;
     if (space_.inner.empty()) merge();
-    lay_out();
+    if (!space_.inner.empty() || !turn_around()) lay_out();
     find_levels();
     decide_rows();
     write_levels();
@@ -132,20 +133,41 @@ class Builder {
     kernel_.outer = std::move(outer);
   }
 
-  /// Axes that lie behind one another in all memory that is used become one (merge_internal.h).
-  void merge() {
-    std::vector<Walked> walked;
-    for (const Member& m : members_) walked.push_back({m.e->target, m.value, m.into, m.place, stored(m)});
-    const auto sizes = merge_axes(program_, shop_.uses, space_.outer, walked);
-    if (!sizes) return;
-    merged_ = true;
-    space_.outer = *sizes;
+  std::vector<Walked> walked() const {
+    std::vector<Walked> list;
+    for (const Member& m : members_) list.push_back({m.e->target, m.value, m.into, m.place, stored(m)});
+    return list;
+  }
+  void take(const std::vector<Walked>& walked) {
+    rewritten_ = true;
     for (size_t k = 0; k < members_.size(); ++k) {
       members_[k].value = walked[k].value;
       members_[k].into = walked[k].into;
       members_[k].place = walked[k].place;
     }
     shop_.uses.extend(program_);
+  }
+
+  /// Axes that lie behind one another in all memory that is used become one (merge_internal.h).
+  void merge() {
+    std::vector<Walked> list = walked();
+    const auto sizes = merge_axes(program_, shop_.uses, space_.outer, list);
+    if (!sizes) return;
+    space_.outer = *sizes;
+    take(list);
+  }
+
+  /// What is read across the direction of the stores goes through tiles (turn_internal.h).
+  bool turn_around() {
+    std::vector<Walked> list = walked();
+    auto made = turn(program_, shop_.uses, space_.outer, list, shop_.shape);
+    if (!made) return false;
+    take(list);
+    kernel_.outer = std::move(made->outer);
+    inner_ = std::move(made->inner);
+    kernel_.rows = std::move(made->rows);
+    fill_ = std::move(made->fill);
+    return true;
   }
 
   bool is_few(const std::vector<Range>& outer) const {
@@ -202,7 +224,7 @@ class Builder {
   void find_levels() {
     for (Member& m : members_) {
       const size_t rank = core_of(program_, m.e->target).size();
-      m.element = !inner_.empty() && (merged_ || rank == rank_ + inner_.size()) && !shop_.uses.of(m.value).reduces;
+      m.element = !inner_.empty() && (rewritten_ || rank == rank_ + inner_.size()) && !shop_.uses.of(m.value).reduces;
       m.level = level_of(m.value);
       last_ = std::max(last_, m.level);
     }
@@ -435,7 +457,7 @@ class Builder {
   // ---- the whole ---------------------------------------------------------------------------------------------------
 
   void assemble() {
-    std::vector<Statement> body;
+    std::vector<Statement> body = std::move(fill_);
     for (size_t level = 0; level < row_.size(); ++level) {
       for (Statement& s : row_[level]) body.push_back(std::move(s));
       for (auto& phase : phases_) {
@@ -471,7 +493,8 @@ class Builder {
   Space space_;
   std::vector<Range> inner_;
   std::optional<Range> lane_;
-  bool merged_ = false;
+  bool rewritten_ = false;
+  std::vector<Statement> fill_;
   size_t rank_ = 0, last_ = 0, level_ = 0;
   std::vector<Member> members_;
   std::unordered_map<BufferId, size_t> member_of_;

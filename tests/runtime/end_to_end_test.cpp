@@ -129,7 +129,7 @@ std::unique_ptr<toolchain::LoadedCode> compile(const toolchain::Llvm& llvm, cons
 TEST(EndToEnd, CompiledByLlvm) {
   const toolchain::Llvm* llvm = find_llvm();
   if (!llvm) GTEST_SKIP() << "llvmlite is not installed";
-  const std::vector<Case> list = cases({}, 60);
+  const std::vector<Case> list = cases({}, 30);
   const auto code = compile(*llvm, list);
   agree(list, [&](const std::string& name) { return code->get(name); });
 }

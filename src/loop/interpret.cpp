@@ -50,8 +50,8 @@ class Interpreter {
   }
 
   bool run() {
-    for (const Equation& e : program_.equations) equation(e);
-    for (const Kernel& k : program_.kernels) kernel(k);
+    in_order(
+        program_, [&](const Equation& e) { equation(e); }, [&](const Kernel& k) { kernel(k); });
     return !fault_;
   }
 
@@ -64,6 +64,7 @@ class Interpreter {
     p.offset = type.offset.evaluate(symbols_);
     p.dtype = type.dtype;
     p.item = types::item_size(type.dtype);
+    if (program_.buffer(id).of.valid()) memory_[id.index()] = memory_[program_.buffer(id).of.index()];
     if (memory_[id.index()]) return;
     p.own.resize(static_cast<size_t>(storage_size(type, symbols_)) * p.item);
     memory_[id.index()] = p.own.data();

@@ -17,9 +17,9 @@ struct Interpretation {
   std::function<void(const Equation&, const std::vector<void*>&)> call_extern;
 };
 
-/// Runs the equations, then the kernels, in order. `buffers` holds the memory of each buffer, element 0 of its storage;
-/// null for temporaries and rows: the interpreter makes them. Symbol i has the value symbols[i]. Returns false when a
-/// `checked` index was out of bounds or an integer was divided by zero.
+/// Runs equations and kernels in the order of the text. `buffers` holds the memory of each buffer, element 0 of its
+/// storage; null for temporaries and rows: the interpreter makes them. Symbol i has the value symbols[i]. Returns false
+/// when a `checked` index was out of bounds or an integer was divided by zero.
 bool interpret(const Program& program, const std::vector<int64_t>& symbols, std::vector<void*> buffers,
                const Interpretation& how = {});
 

@@ -37,6 +37,7 @@ class Parser {
     if (in_.take_word("in")) return void(declare(Role::kIn));
     if (in_.take_word("out")) return void(declare(Role::kOut));
     if (in_.take_word("temp")) return void(declare(Role::kTemp));
+    if (in_.take_word("flat_view")) return view();
     if (in_.take_word("kernel")) return kernel();
     equation();
   }
@@ -50,6 +51,11 @@ class Parser {
     const BufferId id = program_.add_buffer(name, std::move(*type), role);
     if (!names.emplace(name, id).second) in_.fail(concat(name, " to be declared once"));
     return id;
+  }
+
+  void view() {
+    const BufferId made = program_.flat_view(buffer());
+    if (!buffer_of_.emplace(program_.buffer(made).name, made).second) in_.fail("a view that is new");
   }
 
   BufferId buffer() {
@@ -120,6 +126,7 @@ class Parser {
 
   void equation() {
     Equation e;
+    e.joined = in_.take_word("with");
     if (in_.take_word("scatter")) {
       e.kind = Equation::Kind::kScatter;
       e.target = buffer();
@@ -174,6 +181,7 @@ class Parser {
 
   void kernel() {
     Kernel k;
+    k.after = program_.equations.size();
     k.name = in_.name("the name of a kernel");
     in_.expect("(");
     if (!in_.take(")")) {

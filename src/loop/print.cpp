@@ -287,10 +287,14 @@ std::string print(const Program& program) {
   for (size_t i = 0; i < program.buffers(); ++i) {
     const BufferId id(i);
     const Role role = program.buffer(id).role;
-    if (role != Role::kRow) text += concat("  ", kRoles[static_cast<size_t>(role)], " ", printer.declaration(id), "\n");
+    if (program.buffer(id).of.valid())
+      text += concat("  flat_view ", program.buffer(program.buffer(id).of).name, "\n");
+    else if (role != Role::kRow)
+      text += concat("  ", kRoles[static_cast<size_t>(role)], " ", printer.declaration(id), "\n");
   }
-  for (const Equation& e : program.equations) text += concat("  ", printer.equation(e), "\n");
-  for (const Kernel& k : program.kernels) printer.kernel(k, text, "  ");
+  in_order(
+      program, [&](const Equation& e) { text += concat(e.joined ? "  with " : "  ", printer.equation(e), "\n"); },
+      [&](const Kernel& k) { printer.kernel(k, text, "  "); });
   return text + "}\n";
 }
 

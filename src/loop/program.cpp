@@ -64,8 +64,23 @@ size_t Program::Hash::operator()(const Term& term) const {
 }
 
 BufferId Program::add_buffer(std::string name, types::TensorType type, Role role) {
-  buffers_.push_back({std::move(name), std::move(type), role});
+  buffers_.push_back({std::move(name), std::move(type), role, {}});
   return BufferId(buffers_.size() - 1);
+}
+
+BufferId Program::flat_view(BufferId of) {
+  const auto [at, is_new] = view_of_.try_emplace(of, BufferId(buffers_.size()));
+  if (!is_new) return at->second;
+  const Buffer base = buffer(of);
+  types::Expr last = base.type.offset;
+  for (size_t d = 0; d < base.type.sizes.size(); ++d) last = last + (base.type.sizes[d] - 1) * base.type.strides[d];
+  types::TensorType type;
+  type.dtype = base.type.dtype;
+  type.device = base.type.device;
+  type.sizes = {types::is_contiguous(base.type) ? types::numel(base.type.sizes) + base.type.offset : last + 1};
+  type.strides = {1};
+  buffers_.push_back({base.name + "_flat", std::move(type), base.role, of});
+  return at->second;
 }
 
 AxisId Program::axis(std::string_view name) {

@@ -70,6 +70,7 @@ struct Buffer {
   std::string name;
   types::TensorType type;
   Role role = Role::kTemp;
+  BufferId of{};  ///< a flat view: element k is element k of the storage of that buffer, whose role it has
 };
 
 struct Local {
@@ -98,6 +99,7 @@ struct Equation {
   AxisId along;               ///< kScan, kSort
   bool descending = false;    ///< kSort
   TermId value;
+  bool joined = false;                  ///< with ...: computed by the same kernel as the equation before it
   std::string callee, arguments;        ///< kExtern
   std::vector<BufferId> reads, writes;  ///< kExtern
 };
@@ -143,6 +145,7 @@ struct Loop {
 
 struct Kernel {
   std::string name;
+  size_t after = 0;             ///< so many equations run before it: the order of the text is the order of the run
   std::vector<Range> outer;     ///< independent points, in row-major order; none: one point
   int threads = 1;              ///< that share a point, on a GPU
   std::vector<BufferId> rows;   ///< role kRow
@@ -155,6 +158,7 @@ struct Kernel {
 class Program {
  public:
   BufferId add_buffer(std::string name, types::TensorType type, Role role);
+  BufferId flat_view(BufferId of);     ///< made once for each buffer
   AxisId axis(std::string_view name);  ///< the axis of that name
   LocalId add_local(std::string name, Dtype dtype);
 
@@ -178,6 +182,8 @@ class Program {
   size_t terms() const { return terms_.size(); }
   const Buffer& buffer(BufferId id) const { return buffers_[id.index()]; }
   Buffer& buffer(BufferId id) { return buffers_[id.index()]; }
+  /// The buffer that has the memory: of a view the one it is a view of.
+  BufferId storage(BufferId id) const { return buffer(id).of.valid() ? buffer(id).of : id; }
   size_t buffers() const { return buffers_.size(); }
   const std::string& axis_name(AxisId id) const { return axes_[id.index()]; }
   size_t axes() const { return axes_.size(); }
@@ -202,6 +208,7 @@ class Program {
   std::vector<Term> terms_;
   std::unordered_map<Term, TermId, Hash> known_;
   std::vector<Buffer> buffers_;
+  std::unordered_map<BufferId, BufferId> view_of_;
   std::vector<std::string> axes_;
   std::unordered_map<std::string, AxisId> axis_of_;
   std::vector<Local> locals_;
@@ -210,6 +217,20 @@ class Program {
   std::vector<types::Expr> sizes_;
   std::unordered_map<types::Expr, uint32_t> size_index_;
 };
+
+/// Calls `equation` and `kernel` with those of the program, in the order in which they run.
+template <class OnEquation, class OnKernel>
+void in_order(const Program& program, const OnEquation& equation, const OnKernel& kernel) {
+  size_t next = 0;
+  const auto up_to = [&](size_t end) {
+    for (; next < end && next < program.equations.size(); ++next) equation(program.equations[next]);
+  };
+  for (const Kernel& k : program.kernels) {
+    up_to(k.after);
+    kernel(k);
+  }
+  up_to(program.equations.size());
+}
 
 /// Calls `visit` with every term that a statement reads itself, in order: index, value, position; not those of loops.
 template <class Visit>

@@ -23,8 +23,10 @@ bool may_be_zero(const Program& program, TermId divisor) {
 
 }  // namespace
 
-Uses::Uses(const Program& program) : uses_(program.terms()) {
-  for (size_t n = 0; n < program.terms(); ++n) {
+void Uses::extend(const Program& program) {
+  const size_t first = uses_.size();
+  uses_.resize(program.terms());
+  for (size_t n = first; n < program.terms(); ++n) {
     const Term& t = program.term(TermId(n));
     Use& use = uses_[n];
     if (t.op == Op::kAxis) use.axes = {AxisId(t.id)};

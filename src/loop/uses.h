@@ -18,7 +18,8 @@ struct Use {
 
 class Uses {
  public:
-  explicit Uses(const Program& program);
+  explicit Uses(const Program& program) { extend(program); }
+  void extend(const Program& program);  ///< by the terms that were made since
   const Use& of(TermId id) const { return uses_[id.index()]; }
   bool depends(TermId id, AxisId axis) const;
 

@@ -30,11 +30,13 @@ class Verifier {
     for (size_t b = 0; b < program_.buffers(); ++b) buffer(BufferId(b));
     if (!broken_.empty()) return std::move(broken_);
     for (size_t t = 0; t < program_.terms(); ++t) type(TermId(t));
-    for (const Equation& e : program_.equations) equation(e);
-    for (const Kernel& k : program_.kernels) kernel(k);
+    if (!program_.equations.empty() && program_.equations.front().joined)
+      say("the first equation is joined to nothing");
+    in_order(
+        program_, [&](const Equation& e) { equation(e); }, [&](const Kernel& k) { kernel(k); });
     if (!program_.equations.empty() || !program_.kernels.empty())
       for (size_t b = 0; b < program_.buffers(); ++b)
-        if (program_.buffer(BufferId(b)).role == Role::kOut && !written_[b])
+        if (program_.buffer(BufferId(b)).role == Role::kOut && !written_[program_.storage(BufferId(b)).index()])
           say("output ", program_.buffer(BufferId(b)).name, " is never written");
     return std::move(broken_);
   }
@@ -158,7 +160,7 @@ class Verifier {
   }
 
   void read(BufferId id, std::string_view where) {
-    if (!written_[id.index()]) say(name(id), " is read before it is written, in ", where);
+    if (!written_[program_.storage(id).index()]) say(name(id), " is read before it is written, in ", where);
   }
 
   // ---- equations
@@ -246,7 +248,7 @@ class Verifier {
     bind(k.outer, where_);
     block(k.body, {});
     release(k.outer);
-    for (const BufferId id : stored_) written_[id.index()] = true;
+    for (const BufferId id : stored_) written_[program_.storage(id).index()] = true;
     for (const BufferId row : k.rows) written_[row.index()] = false;
   }
 
@@ -268,6 +270,9 @@ class Verifier {
       if (filling_.count(id)) say("row ", name(id), " is read in the phase that fills it, in ", where_);
       return read(id, where_);
     }
+    for (const BufferId other : stored_)
+      if (other != id && program_.storage(other) == program_.storage(id))
+        say(name(id), " is stored to through another view, in ", where_);
     if (!stored_.count(id)) return read(id, where_);
     if (stored_here_.count(id)) say(name(id), " is read behind a store to it, in ", where_);
     const size_t rank = program_.buffer(id).type.sizes.size();

@@ -1,0 +1,131 @@
+#include "driver/assemble.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "codegen/abi.h"
+#include "schedule/memory.h"
+#include "schedule/share.h"
+
+namespace magneto::driver {
+
+using namespace loop;
+using types::Expr;
+
+namespace {
+
+constexpr int64_t kGrain = 16384;  ///< elements that are worth waking a thread
+
+/// The elements that a kernel visits at one point, about.
+int64_t elements_of_point(const Program& program, const Kernel& kernel) {
+  int64_t sum = 1;
+  codegen::for_each_statement(kernel.body, [&](const Statement& s) {
+    if (s.kind != Statement::Kind::kLoop) return;
+    int64_t elements = 1;
+    for (const Range& r : s.loop.front().ranges) {
+      const auto begin = program.as_size(r.begin), end = program.as_size(r.end);
+      elements *= begin && end ? std::max<int64_t>((*end - *begin).value_or(256), 1) : 256;
+    }
+    sum += elements;
+  });
+  return sum;
+}
+
+class Assembler {
+ public:
+  explicit Assembler(const Program& program)
+      : program_(program), arena_(schedule::plan_memory(program)), sharing_(schedule::share(program)) {}
+
+  Assembled run() {
+    for (size_t b = 0; b < program_.buffers(); ++b) buffer(BufferId(b));
+    made_.plan.arena = arena_.bytes;
+    made_.peak = arena_.bytes;
+    made_.apart = arena_.apart;
+    size_t next = 0;
+    in_order(
+        program_, [&](const Equation& e) { call(e); }, [&](const Kernel& k) { kernel(k, next++); });
+    const std::vector<std::string> broken = plan::verify(made_.plan);
+    base::check(broken.empty(), "assemble: ", broken.empty() ? "" : broken.front());
+    return std::move(made_);
+  }
+
+ private:
+  void buffer(BufferId id) {
+    const Buffer& b = program_.buffer(id);
+    place_.emplace_back();
+    if (b.of.valid()) {
+      place_.back() = place_[b.of.index()];
+      return;
+    }
+    if (b.role == Role::kRow || (b.role == Role::kTemp && !arena_.used[id.index()])) return;
+    plan::Buffer made;
+    made.name = b.name;
+    made.place = b.role == Role::kIn ? plan::Place::kIn : b.role == Role::kOut ? plan::Place::kOut : plan::Place::kTemp;
+    made.bytes = arena_.size[id.index()];
+    if (made.place == plan::Place::kTemp) made.at = arena_.at[id.index()];
+    place_.back() = plan::BufferId(made_.plan.buffers.size());
+    made_.plan.buffers.push_back(std::move(made));
+  }
+
+  void kernel(const Kernel& k, size_t n) {
+    const size_t first = sharing_.same_as[n];
+    const Kernel& shared = program_.kernels[first];
+    if (first == n) made_.units.push_back({&program_, &k, k.name});
+    plan::Step s;
+    s.name = shared.name;
+    // the function wants its buffers in the order of its own program; ours stand at the same places of the agreed order
+    const std::vector<BufferId>&theirs = sharing_.buffers[first], &ours = sharing_.buffers[n];
+    for (const BufferId id : codegen::arguments_of(program_, shared)) {
+      const auto at = std::find(theirs.begin(), theirs.end(), id) - theirs.begin();
+      s.reads.push_back(place_[ours[static_cast<size_t>(at)].index()]);
+    }
+    s.points = codegen::points_of(program_, k);
+    s.scratch = codegen::scratch_bytes(program_, k);
+    s.grain = std::max<int64_t>(1, kGrain / elements_of_point(program_, k));
+    made_.plan.steps.push_back(std::move(s));
+  }
+
+  void call(const Equation& e) {
+    plan::Step s;
+    s.kind = plan::Step::Kind::kCall;
+    const auto places = [&](const std::vector<BufferId>& list) {
+      std::vector<plan::BufferId> made;
+      for (const BufferId id : list) made.push_back(place_[id.index()]);
+      return made;
+    };
+    if (e.kind == Equation::Kind::kSort) {
+      const BufferId source(program_.term(e.value).id);
+      const auto d = std::find(e.axes.begin(), e.axes.end(), e.along) - e.axes.begin();
+      s.name = "magneto::sort";
+      s.reads = places({source});
+      s.writes = places({e.target});
+      s.arguments =
+          base::concat(to_string(program_.buffer(source).type), "; ", to_string(program_.buffer(e.target).type));
+      if (e.positions.valid()) {
+        s.writes.push_back(place_[e.positions.index()]);
+        s.arguments += base::concat("; ", to_string(program_.buffer(e.positions).type));
+      }
+      s.arguments += base::concat("; along ", d, e.descending ? " descending" : "");
+    } else {
+      base::check(e.kind == Equation::Kind::kExtern, "assemble: an equation is left; tile makes kernels of them");
+      s.name = e.callee;
+      s.reads = places(e.reads);
+      s.writes = places(e.writes);
+      s.arguments = e.arguments;
+    }
+    made_.plan.steps.push_back(std::move(s));
+  }
+
+  const Program& program_;
+  schedule::Arena arena_;
+  schedule::Sharing sharing_;
+  std::vector<plan::BufferId> place_;
+  Assembled made_;
+};
+
+}  // namespace
+
+Assembled assemble(const Program& program) { return Assembler(program).run(); }
+
+}  // namespace magneto::driver

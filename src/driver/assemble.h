@@ -1,0 +1,23 @@
+// driver/assemble.h: a scheduled program to a plan.
+#pragma once
+#include <vector>
+
+#include "codegen/unit.h"
+#include "loop/program.h"
+#include "plan/plan.h"
+
+namespace magneto::driver {
+
+struct Assembled {
+  plan::Plan plan;
+  std::vector<codegen::Unit> units;  ///< the kernels to compile, each once; they point into the program
+  types::Expr peak, apart;           ///< bytes of temporaries: with and without reuse
+};
+
+/// Puts the steps of a program in order, finds equal kernels, plans memory. Buffers keep their names; only those that a
+/// step uses are in the plan, and every input and output. Sorts become calls of "magneto::sort" with the types of
+/// source and results, the dimension, and "descending" as arguments. Throws base::Fault when equations are left that no
+/// kernel computes.
+Assembled assemble(const loop::Program& program);
+
+}  // namespace magneto::driver

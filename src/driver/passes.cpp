@@ -1,0 +1,55 @@
+#include "driver/passes.h"
+
+#include <chrono>
+
+#include "base/check.h"
+#include "loop/text.h"
+#include "loop/verify.h"
+#include "schedule/fuse.h"
+#include "schedule/inline.h"
+#include "schedule/simplify.h"
+#include "schedule/split.h"
+
+namespace magneto::driver {
+
+void Passes::run(std::string_view name, loop::Program& program, const std::function<void(loop::Program&)>& pass) {
+  const auto start = std::chrono::steady_clock::now();
+  pass(program);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  times_.push_back({std::string(name), taken.count()});
+  if (print) print(name, loop::print(program));
+  if (!verifies) return;
+  const std::vector<std::string> broken = loop::verify(program);
+  base::check(broken.empty(), name, ": ", broken.empty() ? "" : broken.front());
+}
+
+void Passes::run_optional(std::string_view name, loop::Program& program,
+                          const std::function<void(loop::Program&)>& pass) {
+  if (skip.find(name) == skip.end()) return run(name, program, pass);
+  times_.push_back({std::string(name), 0, true});
+}
+
+std::set<std::string, std::less<>> parse_names(std::string_view text) {
+  std::set<std::string, std::less<>> names;
+  while (!text.empty()) {
+    const size_t comma = std::min(text.find(','), text.size());
+    if (comma > 0) names.emplace(text.substr(0, comma));
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return names;
+}
+
+std::vector<std::string> optional_passes() { return {"inline", "split", "fuse"}; }
+
+void schedule(loop::Program& program, Passes& passes, const schedule::Shape& shape) {
+  passes.run("simplify", program, schedule::simplify);
+  passes.run_optional("inline", program, [](loop::Program& p) {
+    schedule::inline_cheap(p);
+    schedule::simplify(p);  // what was put together may fold
+  });
+  passes.run_optional("split", program, [&](loop::Program& p) { schedule::split(p, shape.few_points); });
+  passes.run_optional("fuse", program, schedule::fuse);
+  passes.run("tile", program, [&](loop::Program& p) { schedule::tile(p, shape); });
+}
+
+}  // namespace magneto::driver

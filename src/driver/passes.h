@@ -1,0 +1,45 @@
+// driver/passes.h: the door that every pass goes through: it names, times, prints and verifies it, and can leave it
+// out.
+#pragma once
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loop/program.h"
+#include "schedule/tile.h"
+
+namespace magneto::driver {
+
+struct PassTime {
+  std::string name;
+  double seconds = 0;
+  bool skipped = false;
+};
+
+class Passes {
+ public:
+  std::set<std::string, std::less<>> skip;                               ///< names of optional passes to leave out
+  bool verifies = true;                                                  ///< after each pass
+  std::function<void(std::string_view name, const std::string&)> print;  ///< called with the program behind each pass
+
+  /// Runs a pass. Throws base::Fault with the name of the pass when its result is not valid.
+  void run(std::string_view name, loop::Program& program, const std::function<void(loop::Program&)>& pass);
+  /// The same for a pass without which the results are the same: it may be skipped.
+  void run_optional(std::string_view name, loop::Program& program, const std::function<void(loop::Program&)>& pass);
+
+  const std::vector<PassTime>& times() const { return times_; }
+
+ private:
+  std::vector<PassTime> times_;
+};
+
+/// "fuse,inline": the names between commas.
+std::set<std::string, std::less<>> parse_names(std::string_view text);
+
+/// Equations to kernels: simplify, inline, split, fuse, tile. Every pass but simplify and tile may be skipped.
+void schedule(loop::Program& program, Passes& passes, const schedule::Shape& shape);
+std::vector<std::string> optional_passes();
+
+}  // namespace magneto::driver

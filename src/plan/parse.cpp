@@ -1,0 +1,183 @@
+// One statement a line; each begins with its word.
+#include <charconv>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "plan/plan.h"
+
+namespace magneto::plan {
+
+namespace {
+
+class Parser {
+ public:
+  explicit Parser(std::string_view text) : text_(text) {}
+
+  Plan read() {
+    next_line();
+    expect("plan");
+    expect("{");
+    while (next_line(), !take("}")) statement();
+    while (!text_.empty()) {
+      next_line();
+      if (!line_.empty()) fail("the end");
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view expected) const {
+    base::check(false, "plan: line ", number_, ": expected ", expected, ", found '", line_.substr(0, 30), "'");
+    std::abort();
+  }
+
+  void next_line() {
+    do {
+      if (text_.empty()) {
+        line_ = {};
+        fail("'}'");
+      }
+      const size_t end = std::min(text_.find('\n'), text_.size());
+      line_ = text_.substr(0, end);
+      text_.remove_prefix(std::min(end + 1, text_.size()));
+      ++number_;
+      skip();
+    } while (line_.empty() && !text_.empty());
+  }
+
+  void skip() {
+    while (!line_.empty() && line_.front() == ' ') line_.remove_prefix(1);
+  }
+  bool take(std::string_view word) {
+    skip();
+    if (!line_.starts_with(word)) return false;
+    line_.remove_prefix(word.size());
+    return true;
+  }
+  void expect(std::string_view word) {
+    if (!take(word)) fail(word);
+  }
+  std::string name() {
+    skip();
+    size_t n = 0;
+    while (n < line_.size() && (std::isalnum(static_cast<unsigned char>(line_[n])) || line_[n] == '_')) ++n;
+    if (n == 0) fail("a name");
+    std::string made(line_.substr(0, n));
+    line_.remove_prefix(n);
+    return made;
+  }
+  std::string quoted() {
+    expect("\"");
+    const size_t end = line_.find('"');
+    if (end == std::string_view::npos) fail("a closing quote");
+    std::string made(line_.substr(0, end));
+    line_.remove_prefix(end + 1);
+    return made;
+  }
+  types::Expr size() {
+    skip();
+    const auto found = types::take_expr(line_);
+    if (!found) fail("a size");
+    return *found;
+  }
+  std::vector<BufferId> buffers() {
+    std::vector<BufferId> list;
+    expect("(");
+    if (take(")")) return list;
+    do {
+      const auto found = known_.find(name());
+      if (found == known_.end()) fail("a buffer that was declared");
+      list.push_back(found->second);
+    } while (take(","));
+    expect(")");
+    return list;
+  }
+
+  void buffer(Place place) {
+    Buffer b;
+    b.place = place;
+    b.name = name();
+    expect(":");
+    b.bytes = size();
+    if (place == Place::kTemp) {
+      expect("at");
+      b.at = size();
+    }
+    if (!known_.emplace(b.name, BufferId(plan_.buffers.size())).second) fail("a name that is new");
+    plan_.buffers.push_back(std::move(b));
+  }
+
+  void condition() {
+    types::Condition c;
+    c.left = size();
+    using types::Relation;
+    if (take("=="))
+      c.relation = Relation::kEq;
+    else if (take("!="))
+      c.relation = Relation::kNe;
+    else if (take("<="))
+      c.relation = Relation::kLe;
+    else if (take("<"))
+      c.relation = Relation::kLt;
+    else
+      fail("a comparison");
+    c.right = size();
+    plan_.conditions.push_back(std::move(c));
+  }
+
+  void run() {
+    Step s;
+    s.name = name();
+    s.reads = buffers();
+    expect("points");
+    s.points = size();
+    if (take("grain")) s.grain = size().value_or(0);
+    if (take("scratch")) s.scratch = size();
+    plan_.steps.push_back(std::move(s));
+  }
+
+  void call() {
+    Step s;
+    s.kind = Step::Kind::kCall;
+    s.name = quoted();
+    s.reads = buffers();
+    expect("->");
+    s.writes = buffers();
+    s.arguments = quoted();
+    plan_.steps.push_back(std::move(s));
+  }
+
+  void statement() {
+    if (take("in "))
+      buffer(Place::kIn);
+    else if (take("out "))
+      buffer(Place::kOut);
+    else if (take("constant "))
+      buffer(Place::kConstant);
+    else if (take("temp "))
+      buffer(Place::kTemp);
+    else if (take("arena "))
+      plan_.arena = size();
+    else if (take("where "))
+      condition();
+    else if (take("run "))
+      run();
+    else if (take("call "))
+      call();
+    else
+      fail("in, out, constant, temp, arena, where, run or call");
+    skip();
+    if (!line_.empty()) fail("the end of the line");
+  }
+
+  std::string_view text_, line_;
+  int number_ = 0;
+  Plan plan_;
+  std::unordered_map<std::string, BufferId> known_;
+};
+
+}  // namespace
+
+Plan parse(std::string_view text) { return Parser(text).read(); }
+
+}  // namespace magneto::plan

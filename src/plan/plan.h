@@ -1,0 +1,73 @@
+// plan/plan.h: language 3. What a run does, step by step, on plain memory.
+//
+//   plan {
+//     in x: 4*s0
+//     temp t: 4*s0 at 0
+//     out y: 4*s0
+//     arena 64*((4*s0 + 63) // 64)
+//     where 1 <= s0
+//     run k_t(x, t) points s0 grain 4 scratch 3072
+//     call "aten::mm" (t, x) -> (y) "transpose_b"
+//   }
+//
+// Sizes are bytes, and expressions of the symbols that are known when the plan is called. A kernel is named; who runs
+// the plan knows the function of that name. Equal kernels have one name, called with other buffers.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "types/expr.h"
+
+namespace magneto::plan {
+
+using BufferId = base::Id<struct PlanBufferTag>;
+
+enum class Place : uint8_t {
+  kIn,        ///< memory of the caller
+  kOut,       ///< memory of the caller, which allocates it with the strides it wants
+  kConstant,  ///< memory that is the same in every run
+  kTemp,      ///< in the arena
+};
+
+struct Buffer {
+  std::string name;
+  Place place = Place::kIn;
+  types::Expr bytes;  ///< from the first to the last element that is used
+  types::Expr at;     ///< kTemp: where in the arena it begins
+  friend bool operator==(const Buffer&, const Buffer&) = default;
+};
+
+struct Step {
+  enum class Kind : uint8_t { kRun, kCall };
+  Kind kind = Kind::kRun;
+  std::string name;                     ///< of the kernel or of the function that is called
+  std::vector<BufferId> reads, writes;  ///< of a kernel: all its buffers are in `reads`, in the order it wants them
+  types::Expr points = 1;               ///< kRun: of the outer space
+  int64_t grain = 1;                    ///< kRun: points that are worth a thread
+  types::Expr scratch;                  ///< kRun: bytes of kept rows, for each thread
+  std::string arguments;                ///< kCall: known to the caller alone
+  friend bool operator==(const Step&, const Step&) = default;
+};
+
+struct Plan {
+  std::vector<Buffer> buffers;
+  types::Expr arena;                         ///< bytes
+  std::vector<types::Condition> conditions;  ///< under which the plan may run
+  std::vector<Step> steps;
+  const Buffer& operator[](BufferId id) const { return buffers[id.index()]; }
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+/// print(parse(text)) == text for every text that print wrote. parse throws base::Fault with the line.
+std::string print(const Plan& plan);
+Plan parse(std::string_view text);
+
+/// What does not hold, one sentence each: names are distinct, steps name buffers that exist, inputs and constants are
+/// not written by calls, points and grains are positive, temporaries have a place, symbols are those of the conditions
+/// or any.
+std::vector<std::string> verify(const Plan& plan);
+
+}  // namespace magneto::plan

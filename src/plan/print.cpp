@@ -1,0 +1,37 @@
+#include "base/text.h"
+#include "plan/plan.h"
+
+namespace magneto::plan {
+
+using base::concat;
+
+std::string print(const Plan& plan) {
+  constexpr std::string_view kPlaces[] = {"in", "out", "constant", "temp"};
+  std::string text = "plan {\n";
+  for (const Buffer& b : plan.buffers) {
+    text += concat("  ", kPlaces[static_cast<size_t>(b.place)], " ", b.name, ": ", to_string(b.bytes));
+    if (b.place == Place::kTemp) text += concat(" at ", to_string(b.at));
+    text += "\n";
+  }
+  if (!(plan.arena == types::Expr(0))) text += concat("  arena ", to_string(plan.arena), "\n");
+  for (const types::Condition& c : plan.conditions) text += concat("  where ", to_string(c), "\n");
+  const auto names = [&](const std::vector<BufferId>& list) {
+    std::string joined;
+    for (size_t k = 0; k < list.size(); ++k) joined += concat(k ? ", " : "", plan[list[k]].name);
+    return joined;
+  };
+  for (const Step& s : plan.steps) {
+    if (s.kind == Step::Kind::kCall) {
+      text +=
+          concat("  call \"", s.name, "\" (", names(s.reads), ") -> (", names(s.writes), ") \"", s.arguments, "\"\n");
+      continue;
+    }
+    text += concat("  run ", s.name, "(", names(s.reads), ") points ", to_string(s.points));
+    if (s.grain != 1) text += concat(" grain ", s.grain);
+    if (!(s.scratch == types::Expr(0))) text += concat(" scratch ", to_string(s.scratch));
+    text += "\n";
+  }
+  return text + "}\n";
+}
+
+}  // namespace magneto::plan

@@ -1,0 +1,517 @@
+// A kernel of a group.
+//
+//   e[i0, i1] = exp(x[i0, i1] - m[i0])         level 0          kernel k_y(i0 < n) {
+//   with s[i0] = sum(i1 < 8, e[i0, i1])        known at 1         row e_row: f32[8]
+//   with y[i0, i1] = e[i0, i1] / s[i0]         level 1            phase i1 < 8 { let e = ...; store e_row[i1] = e; sum
+//   s = e }
+//                                                                 phase i1 < 8 { store y[i0, i1] = e_row[i1] / s }
+//                                                               }
+//
+// 1. *Levels.* A fold is known behind its phase. The level of an element is the number of phases that must be over
+//    before it can be computed: one more than that of the folds it reads.
+// 2. *Kept rows.* An element that a later phase reads is computed again there, unless it is dear: then it is kept in a
+//    row, or read back where it is stored anyway.
+// 3. *Levels are written one after the other*: values of the row, then the phases. A phase writes what must be stored
+//    and what must be folded; other elements are written as values where these need them.
+// 4. *Hoisting.* What reads memory and does not change along the row becomes a value of the row, before the phase.
+#include "schedule/build_internal.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "schedule/merge_internal.h"
+#include "schedule/turn_internal.h"
+
+namespace magneto::schedule {
+
+using namespace loop;
+using types::Expr;
+
+std::vector<TermId> place_of(Program& program, const Equation& e) {
+  std::vector<TermId> index;
+  const types::Sizes sizes = program.buffer(e.target).type.sizes;
+  for (size_t d = 0; d < e.axes.size(); ++d)
+    index.push_back(is_one(sizes[d]) ? program.constant_int(0, Dtype::kI64) : program.axis_value(e.axes[d]));
+  return index;
+}
+
+void shape_loop(const Program& program, const Shape& shape, int unroll, Loop& loop) {
+  const Range& r = loop.ranges.back();
+  const auto begin = program.as_size(r.begin), end = program.as_size(r.end);
+  loop.vector = shape.vector;
+  loop.unroll = unroll;
+  if (begin && end) {
+    if (const auto extent = (*end - *begin).constant()) {
+      while (loop.vector > 1 && loop.vector > *extent) loop.vector /= 2;
+      while (loop.unroll > 1 && loop.vector * loop.unroll > *extent) loop.unroll /= 2;
+      if (*extent > 0 && *extent % (loop.vector * loop.unroll) == 0 && loop.vector * loop.unroll > 1)
+        loop.tail = Loop::Tail::kNone;
+    }
+  }
+  loop.accumulators = loop.unroll;
+}
+
+namespace {
+
+struct Member {
+  const Equation* e = nullptr;
+  TermId value;
+  BufferId into;              ///< where it is stored: the target, or a flat view of it
+  std::vector<TermId> place;  ///< and at which index
+  bool element = false;
+  size_t level = 0;   ///< of an element: its phase; of a value of the row: the first phase that can read it
+  uint64_t used = 0;  ///< levels at which the element is needed
+  bool kept = false;
+  BufferId row;
+  TermId local;  ///< of a value of the row
+};
+
+struct Phase {
+  size_t level = 0;
+  std::vector<Range> ranges;
+  std::vector<Statement> body;
+  std::unordered_map<size_t, TermId> values;  ///< of elements, by member
+  std::unique_ptr<Rewrite> rewrite;
+};
+
+class Builder {
+ public:
+  Builder(Workshop& shop, const std::vector<const Equation*>& members, const Space& space)
+      : shop_(shop), program_(shop.program), space_(space) {
+    for (const Equation* e : members) {
+      member_of_[e->target] = members_.size();
+      Member m;
+      m.e = e;
+      m.value = e->value;
+      m.into = e->target;
+      m.place = place_of(program_, *e);
+      members_.push_back(std::move(m));
+    }
+  }
+
+  Kernel run() {
+    kernel_.name = base::concat("k_", program_.buffer(members_.back().e->target).name);
+    kernel_.threads = shop_.shape.threads;
+    if (space_.inner.empty()) merge();
+    if (!space_.inner.empty() || !turn_around()) lay_out();
+    find_levels();
+    decide_rows();
+    write_levels();
+    assemble();
+    return std::move(kernel_);
+  }
+
+ private:
+  const Term& term(TermId id) const { return program_.term(id); }
+  size_t member(const Term& t) const {
+    if (!is_load(t)) return SIZE_MAX;
+    const auto found = member_of_.find(BufferId(t.id));
+    return found == member_of_.end() ? SIZE_MAX : found->second;
+  }
+
+  // ---- spaces ------------------------------------------------------------------------------------------------------
+
+  void lay_out() {
+    const TermId zero = program_.constant_int(0, Dtype::kI64);
+    std::vector<Range> outer;
+    for (size_t k = 0; k < space_.outer.size(); ++k)
+      outer.push_back({canonical_axis(program_, k), zero, space_.outer[k]});
+    inner_ = space_.inner;
+    rank_ = outer.size();
+    if (inner_.empty() && !outer.empty()) {
+      inner_ = {outer.back()};
+      outer.pop_back();
+      rank_ = outer.size();
+      if (is_few(outer)) cut(outer);
+    } else if (space_.columns) {
+      lane_ = outer.back();
+      outer.pop_back();
+      const int64_t width = int64_t{shop_.shape.vector} * shop_.shape.columns;
+      cut_range(*lane_, width, "c", outer);
+    }
+    kernel_.outer = std::move(outer);
+  }
+
+  std::vector<Walked> walked() const {
+    std::vector<Walked> list;
+    for (const Member& m : members_) list.push_back({m.e->target, m.value, m.into, m.place, stored(m)});
+    return list;
+  }
+  void take(const std::vector<Walked>& walked) {
+    rewritten_ = true;
+    for (size_t k = 0; k < members_.size(); ++k) {
+      members_[k].value = walked[k].value;
+      members_[k].into = walked[k].into;
+      members_[k].place = walked[k].place;
+    }
+    shop_.uses.extend(program_);
+  }
+
+  /// Axes that lie behind one another in all memory that is used become one (merge_internal.h).
+  void merge() {
+    std::vector<Walked> list = walked();
+    const auto sizes = merge_axes(program_, shop_.uses, space_.outer, list);
+    if (!sizes) return;
+    space_.outer = *sizes;
+    take(list);
+  }
+
+  /// What is read across the direction of the stores goes through tiles (turn_internal.h).
+  bool turn_around() {
+    std::vector<Walked> list = walked();
+    auto made = turn(program_, shop_.uses, space_.outer, list, shop_.shape);
+    if (!made) return false;
+    take(list);
+    kernel_.outer = std::move(made->outer);
+    inner_ = std::move(made->inner);
+    kernel_.rows = std::move(made->rows);
+    fill_ = std::move(made->fill);
+    return true;
+  }
+
+  bool is_few(const std::vector<Range>& outer) const {
+    Expr points = 1;
+    for (const Range& r : outer) points = points * *program_.as_size(r.end);
+    return points.is_constant() && points.value_or(0) < shop_.shape.few_points;
+  }
+
+  /// The one long axis is walked in blocks, each a point of the outer space.
+  void cut(std::vector<Range>& outer) {
+    const Expr size = *program_.as_size(inner_.back().end);
+    if (size.is_constant() && size.value_or(0) <= shop_.shape.block) return;
+    cut_range(inner_.back(), shop_.shape.block, "b", outer);
+  }
+
+  void cut_range(Range& range, int64_t width, const char* name, std::vector<Range>& outer) {
+    const Expr size = *program_.as_size(range.end);
+    const AxisId axis = program_.axis(name);
+    outer.push_back({axis, range.begin, program_.size(Expr::ceil_div(size, width))});
+    range.begin = program_.binary(Op::kMul, program_.axis_value(axis), program_.constant_int(width, Dtype::kI64));
+    range.end = program_.binary(Op::kAdd, range.begin, program_.constant_int(width, Dtype::kI64));
+    if (!(Expr::mod(size, width) == Expr(0))) range.end = program_.binary(Op::kMin, range.end, program_.size(size));
+  }
+
+  // ---- levels ------------------------------------------------------------------------------------------------------
+
+  size_t level_of(TermId root) {
+    size_t level = 0;
+    std::vector<TermId> stack = {root};
+    std::set<TermId> seen;
+    while (!stack.empty()) {
+      const TermId id = stack.back();
+      stack.pop_back();
+      if (!seen.insert(id).second) continue;
+      const Term& t = term(id);
+      if (t.op == Op::kReduce) {
+        level = std::max(level, fold_level(id) + 1);
+        continue;
+      }
+      if (const size_t m = member(t); m != SIZE_MAX) level = std::max(level, members_[m].level);
+      for (const TermId operand : t.operands) stack.push_back(operand);
+    }
+    return level;
+  }
+
+  size_t fold_level(TermId reduce) {
+    if (const auto found = fold_levels_.find(reduce); found != fold_levels_.end()) return found->second;
+    const TermId body = term(reduce).operands[0];
+    base::check(!shop_.uses.of(body).reduces, "tile: a reduction stands inside another; simplify takes them apart");
+    folds_.push_back(reduce);
+    return fold_levels_[reduce] = level_of(body);
+  }
+
+  void find_levels() {
+    for (Member& m : members_) {
+      const size_t rank = core_of(program_, m.e->target).size();
+      m.element = !inner_.empty() && (rewritten_ || rank == rank_ + inner_.size()) && !shop_.uses.of(m.value).reduces;
+      m.level = level_of(m.value);
+      last_ = std::max(last_, m.level);
+    }
+  }
+
+  // ---- kept rows ---------------------------------------------------------------------------------------------------
+
+  void decide_rows() {
+    for (const TermId fold : folds_) use(term(fold).operands[0], uint64_t{1} << fold_levels_[fold]);
+    std::vector<uint32_t> work(members_.size());
+    for (size_t k = 0; k < members_.size(); ++k) {
+      work[k] = shop_.weights.of(program_, members_[k].value).work;
+      for_each_part(program_, members_[k].value, [&](TermId id) {
+        if (const size_t m = member(term(id)); m != SIZE_MAX && members_[m].element)
+          work[k] = std::min(work[k] + work[m], 1u << 20);
+      });
+    }
+    for (size_t k = members_.size(); k-- > 0;) {
+      Member& m = members_[k];
+      if (!m.element) continue;
+      const uint64_t own = uint64_t{1} << m.level;
+      if (stored(m)) m.used |= own;
+      m.kept = work[k] >= kDear && m.used > 2 * own - 1 && !lane_;
+      use(m.value, m.kept ? own : m.used);
+      if (m.kept && !stored(m)) keep(m);
+    }
+  }
+
+  bool stored(const Member& m) const { return shop_.stored[m.e->target.index()]; }
+
+  void use(TermId root, uint64_t levels) {
+    for_each_part(program_, root, [&](TermId id) {
+      if (const size_t m = member(term(id)); m != SIZE_MAX) members_[m].used |= levels;
+    });
+  }
+
+  void keep(Member& m) {
+    types::TensorType type;
+    type.dtype = program_.buffer(m.e->target).type.dtype;
+    type.device = program_.buffer(m.e->target).type.device;
+    for (const Range& r : space_.inner) type.sizes.push_back(*program_.as_size(r.end));
+    type.strides = types::contiguous_strides(type.sizes);
+    m.row = program_.add_buffer(program_.buffer(m.e->target).name + "_row", type, Role::kRow);
+    kernel_.rows.push_back(m.row);
+  }
+
+  // ---- writing -----------------------------------------------------------------------------------------------------
+
+  void write_levels() {
+    row_.resize(last_ + 2);
+    row_rewrite_ = std::make_unique<Rewrite>(program_, [this](TermId id) { return row_value(id); });
+    for (level_ = 0; level_ <= last_; ++level_) {
+      for (Member& m : members_)
+        if (!m.element && m.level == level_) write_row(m);
+      for (size_t k = 0; k < members_.size(); ++k)
+        if (members_[k].element && members_[k].level == level_ && (stored(members_[k]) || members_[k].kept))
+          write_element(k);
+      for (const TermId fold : folds_)
+        if (fold_levels_[fold] == level_) write_fold(fold);
+    }
+  }
+
+  void write_row(Member& m) {
+    TermId value = (*row_rewrite_)(m.value);
+    if (term(value).op != Op::kLocal) value = let(row_[level_], name_of(m), value);
+    m.local = value;
+    if (stored(m)) row_[level_].push_back(store(m.into, m.place, value));
+  }
+
+  void write_element(size_t k) {
+    Phase& phase = phase_of(level_, inner_);
+    const TermId value = element(phase, k);
+    const Member& m = members_[k];
+    if (m.row.valid()) phase.body.push_back(store(m.row, row_place(), value));
+    if (stored(m)) phase.body.push_back(store(m.into, m.place, value));
+  }
+
+  void write_fold(TermId reduce) {
+    const Term t = term(reduce);
+    const std::vector<Range> ranges = program_.ranges_of(t);
+    Phase& phase = phase_of(level_, ranges);
+    Statement s;
+    s.kind = Statement::Kind::kFold;
+    s.fold = t.fold;
+    s.value = (*phase.rewrite)(t.operands[0]);
+    if (gives_position(t.fold)) {  // the number of the element, counted from the begin of each axis
+      for (const Range& r : ranges) {
+        TermId at = program_.axis_value(r.axis);
+        if (!(program_.as_size(r.begin) == Expr(0))) at = program_.binary(Op::kSub, at, r.begin);
+        if (s.position.valid())
+          at = program_.binary(Op::kAdd,
+                               program_.binary(Op::kMul, s.position, program_.binary(Op::kSub, r.end, r.begin)), at);
+        s.position = at;
+      }
+    }
+    std::string name(loop::name(t.fold));
+    for (const Member& m : members_)
+      if (m.value == reduce) name = name_of(m);
+    s.local = program_.add_local(fresh(name), t.dtype);
+    fold_values_[reduce] = program_.local(s.local);
+    phase.body.push_back(std::move(s));
+  }
+
+  static Statement store(BufferId buffer, std::vector<TermId> index, TermId value) {
+    Statement s;
+    s.kind = Statement::Kind::kStore;
+    s.buffer = buffer;
+    s.index = std::move(index);
+    s.value = value;
+    return s;
+  }
+
+  TermId let(std::vector<Statement>& into, const std::string& name, TermId value) {
+    Statement s;
+    s.kind = Statement::Kind::kLet;
+    s.local = program_.add_local(fresh(name), term(value).dtype);
+    s.value = value;
+    into.push_back(s);
+    return program_.local(s.local);
+  }
+
+  std::string name_of(const Member& m) const { return program_.buffer(m.e->target).name; }
+
+  /// A name of this kernel that looks like no axis, size or word of the language.
+  std::string fresh(std::string base) {
+    if (base.find_first_not_of("0123456789", 1) == std::string::npos || base == "true" || base == "false")
+      base = "v" + base;
+    const int count = names_[base]++;
+    return count == 0 ? base : fresh(base::concat(base, "_", count));
+  }
+
+  Phase& phase_of(size_t level, const std::vector<Range>& given) {
+    const std::vector<Range>& ranges = given == space_.inner ? inner_ : given;
+    for (auto& phase : phases_)
+      if (phase->level == level && phase->ranges == ranges) return *phase;
+    phases_.push_back(std::make_unique<Phase>());
+    Phase& phase = *phases_.back();
+    phase.level = level;
+    phase.ranges = ranges;
+    phase.rewrite = std::make_unique<Rewrite>(program_, [this, &phase](TermId id) { return in_phase(phase, id); });
+    return phase;
+  }
+
+  std::vector<TermId> row_place() {
+    std::vector<TermId> index;
+    for (const Range& r : space_.inner) index.push_back(program_.axis_value(r.axis));
+    return index;
+  }
+
+  /// An element of the group in a phase: read back, or computed there.
+  TermId element(Phase& phase, size_t k) {
+    if (const auto known = phase.values.find(k); known != phase.values.end()) return known->second;
+    const Member& m = members_[k];
+    TermId value;
+    if (m.kept && m.level < phase.level) {
+      value = m.row.valid() ? program_.load(m.row, row_place()) : program_.load(m.into, m.place);
+    } else {
+      value = (*phase.rewrite)(m.value);
+      if (!term(value).operands.empty()) value = let(phase.body, name_of(m), value);
+    }
+    return phase.values[k] = value;
+  }
+
+  /// A guarded load of a value that is known here.
+  TermId where(const Term& t, TermId value, Rewrite& rewrite) {
+    if (t.op == Op::kLoad) return value;
+    const size_t rank = t.operands.size() - 2;
+    return program_.where(rewrite(t.operands[rank]), value, rewrite(t.operands[rank + 1]));
+  }
+
+  std::optional<TermId> in_phase(Phase& phase, TermId id) {
+    if (hoists(phase, id)) return hoist(id);
+    const Term t = term(id);
+    const size_t m = member(t);
+    if (m == SIZE_MAX) return std::nullopt;
+    return where(t, members_[m].element ? element(phase, m) : members_[m].local, *phase.rewrite);
+  }
+
+  std::optional<TermId> row_value(TermId id) {
+    const Term t = term(id);
+    if (t.op == Op::kReduce) return fold_values_.at(id);
+    const size_t m = member(t);
+    if (m == SIZE_MAX) return std::nullopt;
+    return where(t, members_[m].local, *row_rewrite_);
+  }
+
+  // ---- hoisting ----------------------------------------------------------------------------------------------------
+
+  /// A row may be empty where its points are not: then only what is known to lie in its buffer is read before it.
+  bool lies_inside(TermId root) {
+    bool inside = true;
+    for_each_part(program_, root, [&](TermId id) {
+      const Term& t = term(id);
+      if (!is_load(t) || member(t) != SIZE_MAX) return;
+      const types::Sizes& sizes = program_.buffer(BufferId(t.id)).type.sizes;
+      for (size_t d = 0; d < sizes.size(); ++d) {
+        const Term& at = term(t.operands[d]);
+        const bool zero = is_one(sizes[d]) && at.op == Op::kConstant && program_.number(at).whole == 0;
+        bool whole = false;
+        for (size_t k = 0; k < rank_ && at.op == Op::kAxis; ++k)
+          whole |= AxisId(at.id) == canonical_axis(program_, k) && space_.outer[k] == program_.size(sizes[d]);
+        inside &= zero || whole;
+      }
+    });
+    return inside;
+  }
+
+  bool hoists(const Phase& phase, TermId id) {
+    const Use& use = shop_.uses.of(id);
+    if (!use.loads || use.may_fault) return false;
+    bool some = true;
+    for (const Range& r : phase.ranges) {
+      if (shop_.uses.depends(id, r.axis)) return false;
+      const auto begin = program_.as_size(r.begin), end = program_.as_size(r.end);
+      some &= begin && end && (*end - *begin).lower_bound().value_or(0) > 0;
+    }
+    return some || lies_inside(id);
+  }
+
+  TermId hoist(TermId id) {
+    const TermId value = (*row_rewrite_)(id);
+    if (term(value).operands.empty() && !is_load(term(value))) return value;
+    if (const auto known = hoisted_.find(value); known != hoisted_.end()) return known->second;
+    shop_.uses.extend(program_);
+    const Use& use = shop_.uses.of(value);
+    const bool once = use.axes.empty() && use.locals.empty() && lies_inside(id);
+    return hoisted_[value] = let(once ? kernel_.once : row_[level_], "h", value);
+  }
+
+  // ---- the whole ---------------------------------------------------------------------------------------------------
+
+  void assemble() {
+    std::vector<Statement> body = std::move(fill_);
+    for (size_t level = 0; level < row_.size(); ++level) {
+      for (Statement& s : row_[level]) body.push_back(std::move(s));
+      for (auto& phase : phases_) {
+        if (phase->level != level) continue;
+        Statement s;
+        s.kind = Statement::Kind::kLoop;
+        s.loop.emplace_back();
+        Loop& l = s.loop.front();
+        l.ranges = phase->ranges;
+        if (!lane_) shape_loop(program_, shop_.shape, shop_.shape.unroll, l);
+        l.body = std::move(phase->body);
+        body.push_back(std::move(s));
+      }
+    }
+    if (!lane_) {
+      kernel_.body = std::move(body);
+      return;
+    }
+    Statement s;
+    s.kind = Statement::Kind::kLoop;
+    s.loop.emplace_back();
+    Loop& l = s.loop.front();
+    l.kind = Loop::Kind::kLanes;
+    l.ranges = {*lane_};
+    l.vector = shop_.shape.vector;
+    l.unroll = l.accumulators = shop_.shape.columns;
+    l.body = std::move(body);
+    kernel_.body.push_back(std::move(s));
+  }
+
+  Workshop& shop_;
+  Program& program_;
+  Space space_;
+  std::vector<Range> inner_;
+  std::optional<Range> lane_;
+  bool rewritten_ = false;
+  std::vector<Statement> fill_;
+  size_t rank_ = 0, last_ = 0, level_ = 0;
+  std::vector<Member> members_;
+  std::unordered_map<BufferId, size_t> member_of_;
+  std::vector<TermId> folds_;
+  std::unordered_map<TermId, size_t> fold_levels_;
+  std::unordered_map<TermId, TermId> fold_values_, hoisted_;
+  std::unique_ptr<Rewrite> row_rewrite_;
+  std::vector<std::unique_ptr<Phase>> phases_;
+  std::vector<std::vector<Statement>> row_;
+  std::map<std::string, int> names_;
+  Kernel kernel_;
+};
+
+}  // namespace
+
+Kernel build(Workshop& shop, const std::vector<const Equation*>& members, const Space& space) {
+  return Builder(shop, members, space).run();
+}
+
+}  // namespace magneto::schedule

@@ -1,0 +1,231 @@
+// Before:  e[i0, i1] = exp(x[i0, i1] - m[i0])   s[i0] = sum(i1 < n, e[i0, i1])   y[i0, i1] = e[i0, i1] / s[i0]
+// After:   the same, the second and third `with` the first: one kernel, e never leaves it.
+//
+// 1. Each equation is a group with a space (space_internal.h). Candidates are pairs of groups: a producer and its
+//    reader, and two readers of the same buffer that follow one another. A candidate saves the bytes of the buffer.
+// 2. Candidates are tried from the largest saving down. Two groups join when a space holds both, when what one reads of
+//    the other is read in place, and when no third group stands between them on a path: it would have to run in the
+//    middle of the joined kernel.
+// 3. Paths are found with order numbers. Groups always stand in an order in which producers come first; a path from a
+//    to b only leads through groups that stand between them. The search sees that window alone, and a join moves the
+//    groups of the window that depend on a behind the joined one. A window has a bounded length, so the whole costs
+//    n log n for the sort and a constant for each candidate.
+#include "schedule/fuse.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "schedule/space_internal.h"
+#include "schedule/terms_internal.h"
+
+namespace magneto::schedule {
+
+using namespace loop;
+
+namespace {
+
+constexpr size_t kWindow = 1024;     ///< groups between two that may join
+constexpr uint32_t kMostWork = 800;  ///< terms in one kernel
+constexpr size_t kMostMembers = 48;
+
+struct Edge {
+  size_t other;
+  bool in_place;
+};
+
+class Fuser {
+ public:
+  explicit Fuser(Program& program) : program_(program), uses_(program), count_(program.equations.size()) {}
+
+  void run() {
+    for (size_t n = 0; n < count_; ++n) add(n);
+    collect_edges();
+    std::stable_sort(candidates_.begin(), candidates_.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.saved > b.saved; });
+    for (const Candidate& c : candidates_) try_join(find(c.a), find(c.b));
+    join_siblings();
+    write_order();
+  }
+
+ private:
+  struct Candidate {
+    int64_t saved;
+    size_t a, b;
+  };
+
+  void add(size_t n) {
+    const Equation& e = program_.equations[n];
+    spaces_.push_back(space_of(program_, uses_, e));
+    parent_.push_back(n);
+    slot_.push_back(n);
+    at_slot_.push_back(n);
+    members_.push_back({n});
+    size_.push_back(e.value.valid() ? weights_.of(program_, e.value).tree : 1);
+    succ_.emplace_back();
+  }
+
+  size_t find(size_t n) {
+    while (parent_[n] != n) n = parent_[n] = parent_[parent_[n]];
+    return n;
+  }
+
+  /// An estimate where sizes are symbols.
+  int64_t bytes_of(BufferId id) const {
+    const types::TensorType& type = program_.buffer(id).type;
+    const std::vector<int64_t> symbols(64, 128);
+    try {
+      return types::numel(type.sizes).evaluate(symbols) * static_cast<int64_t>(types::item_size(type.dtype));
+    } catch (const std::exception&) {
+      return 0;
+    }
+  }
+
+  void collect_edges() {
+    std::vector<size_t> writer(program_.buffers(), SIZE_MAX), last_reader(program_.buffers(), SIZE_MAX);
+    for (size_t n = 0; n < count_; ++n) {
+      const Equation e = program_.equations[n];
+      std::vector<std::pair<BufferId, bool>> reads;  // and whether all of it is read in place
+      for (const BufferId id : e.reads) reads.emplace_back(id, false);
+      if (e.base.valid()) reads.emplace_back(e.base, false);
+      for_each_root(e, [&](TermId root) {
+        for_each_part(program_, root, [&](TermId id) {
+          const Term t = program_.term(id);
+          if (is_load(t)) reads.emplace_back(BufferId(t.id), reads_in_place(program_, t));
+        });
+      });
+      std::sort(reads.begin(), reads.end());
+      for (size_t k = 0; k < reads.size(); ++k) {
+        if (k > 0 && reads[k].first == reads[k - 1].first) continue;  // false sorts first: the worst of all loads
+        const auto [id, in_place] = reads[k];
+        const int64_t bytes = bytes_of(id);
+        if (const size_t producer = writer[id.index()]; producer != SIZE_MAX) {
+          succ_[producer].push_back({n, in_place});
+          if (in_place) candidates_.push_back({bytes, producer, n});
+        }
+        size_t& last = last_reader[id.index()];
+        if (last != SIZE_MAX && core_of(program_, id).size() > 0) candidates_.push_back({bytes, last, n});
+        last = n;
+      }
+      for (const BufferId id : e.writes) writer[id.index()] = n;
+      if (e.target.valid()) writer[e.target.index()] = n;
+      if (e.positions.valid()) writer[e.positions.index()] = n;
+    }
+  }
+
+  void try_join(size_t a, size_t b) {
+    if (a == b) return;
+    if (slot_[a] > slot_[b]) std::swap(a, b);
+    if (slot_[b] - slot_[a] > kWindow || size_[a] + size_[b] > kMostWork) return;
+    if (members_[a].size() + members_[b].size() > kMostMembers) return;
+    const auto space = join(program_, spaces_[a], spaces_[b]);
+    if (!space) return;
+    for (const Edge& edge : succ_[a])
+      if (find(edge.other) == b && !edge.in_place) return;
+    std::vector<size_t> behind;
+    if (!depends_through(a, b, behind)) return;
+    reorder(a, b, behind);
+    spaces_[b] = *space;
+    size_[b] += size_[a];
+    const auto append = [](auto& into, auto& from) {
+      if (into.size() < from.size()) std::swap(into, from);
+      into.insert(into.end(), from.begin(), from.end());
+      from = {};
+    };
+    append(succ_[b], succ_[a]);
+    append(members_[b], members_[a]);
+    parent_[a] = b;
+  }
+
+  /// Reductions of what one kernel stores share no bytes, but they are small (second stages) and a launch is saved.
+  void join_siblings() {
+    for (size_t n = 0; n < count_; ++n) {
+      size_t last = SIZE_MAX;
+      const std::vector<Edge> readers = find(n) == n ? succ_[n] : std::vector<Edge>();
+      for (const Edge& edge : readers) {
+        const size_t next = find(edge.other);
+        if (!spaces_[next].columns || next == n) continue;
+        if (last != SIZE_MAX) try_join(find(last), next);
+        last = next;
+      }
+    }
+  }
+
+  /// Collects what depends on a in the window up to b; false when b depends on any of it.
+  bool depends_through(size_t a, size_t b, std::vector<size_t>& behind) {
+    ++turn_;
+    seen_.resize(count_);
+    std::vector<size_t> stack = {a};
+    while (!stack.empty()) {
+      const size_t at = stack.back();
+      stack.pop_back();
+      for (const Edge& edge : succ_[at]) {
+        const size_t next = find(edge.other);
+        if (next == a || next == at) continue;
+        if (next == b) {
+          if (at != a) return false;
+          continue;
+        }
+        if (slot_[next] > slot_[b] || seen_[next] == turn_) continue;
+        seen_[next] = turn_;
+        behind.push_back(next);
+        stack.push_back(next);
+      }
+    }
+    return true;
+  }
+
+  /// The window without a: first what does not depend on a, then b, then what does.
+  void reorder(size_t a, size_t b, const std::vector<size_t>& behind) {
+    const size_t first = slot_[a], last = slot_[b];
+    std::vector<size_t> before, after;
+    std::vector<bool> moves(last - first + 1);
+    for (const size_t g : behind) moves[slot_[g] - first] = true;
+    for (size_t s = first; s <= last; ++s) {
+      const size_t g = at_slot_[s];
+      if (g == SIZE_MAX || g == a || g == b) continue;
+      (moves[s - first] ? after : before).push_back(g);
+    }
+    size_t s = first;
+    const auto put = [&](size_t g) {
+      at_slot_[s] = g;
+      slot_[g] = s++;
+    };
+    at_slot_[s++] = SIZE_MAX;  // the place of a stays empty
+    for (const size_t g : before) put(g);
+    while (s + after.size() < last) at_slot_[s++] = SIZE_MAX;
+    put(b);
+    for (const size_t g : after) put(g);
+  }
+
+  void write_order() {
+    std::vector<Equation> ordered;
+    for (const size_t g : at_slot_) {
+      if (g == SIZE_MAX) continue;
+      std::sort(members_[g].begin(), members_[g].end());
+      for (size_t k = 0; k < members_[g].size(); ++k) {
+        ordered.push_back(program_.equations[members_[g][k]]);
+        ordered.back().joined = k > 0;
+      }
+    }
+    program_.equations = std::move(ordered);
+  }
+
+  Program& program_;
+  Uses uses_;
+  Weights weights_;
+  size_t count_;
+  std::vector<Space> spaces_;
+  std::vector<size_t> parent_, slot_, at_slot_;
+  std::vector<std::vector<size_t>> members_;
+  std::vector<uint32_t> size_;
+  std::vector<std::vector<Edge>> succ_;
+  std::vector<Candidate> candidates_;
+  std::vector<uint32_t> seen_;
+  uint32_t turn_ = 0;
+};
+
+}  // namespace
+
+void fuse(Program& program) { Fuser(program).run(); }
+
+}  // namespace magneto::schedule

@@ -1,0 +1,168 @@
+// Before:  t[i0, i1] = f32(x[i0, i1])       y[i0, i1] = t[i1, i0] * 2.0
+// After:   y[i0, i1] = f32(x[i1, i0]) * 2.0
+//
+// The axes of the producer are replaced by the indices of the load. A load under a condition (padding, concatenation)
+// hands the condition down to the loads of the producer. Equations are visited in order, so a producer has already
+// taken in its own producers: the whole is one sweep, and what is put into a reader is bounded in size.
+//
+// Bytes decide between storing and computing again: with n readers and L streams of input, stored: L + 1 + n trips
+// through memory, inlined: n * L.
+#include "schedule/inline.h"
+
+#include <algorithm>
+
+#include "schedule/dead.h"
+#include "schedule/terms_internal.h"
+
+namespace magneto::schedule {
+
+using namespace loop;
+
+namespace {
+
+constexpr uint32_t kMostTree = 160;  ///< of one equation; text and compile time grow with it
+
+class Inliner {
+ public:
+  explicit Inliner(Program& program)
+      : program_(program),
+        uses_(program),
+        equation_of_(program.buffers(), SIZE_MAX),
+        readers_(program.buffers()),
+        sites_(program.buffers()) {}
+
+  void run() {
+    for (size_t n = 0; n < program_.equations.size(); ++n) count(program_.equations[n], n);
+    for (size_t n = 0; n < program_.equations.size(); ++n) {
+      Equation& e = program_.equations[n];
+      if (e.kind == Equation::Kind::kExtern) continue;
+      const Equation before = e;
+      take_in(e, false);
+      if (e.value.valid() && weights_.of(program_, e.value).tree > kMostTree) {
+        e = before;
+        take_in(e, true);
+      }
+    }
+    drop_dead(program_);
+  }
+
+ private:
+  void count(const Equation& e, size_t n) {
+    if (e.target.valid()) equation_of_[e.target.index()] = n;
+    const auto fix = [&](BufferId id) {
+      if (id.valid()) readers_[id.index()] += 1000;  // must be in memory anyway
+    };
+    for (const BufferId id : e.reads) fix(id);
+    fix(e.base);
+    std::vector<BufferId> read;
+    for_each_root(e, [&](TermId root) {
+      for_each_part(program_, root, [&](TermId id) {
+        const Term& t = program_.term(id);
+        if (!is_load(t)) return;
+        ++sites_[t.id];
+        read.push_back(BufferId(t.id));
+      });
+    });
+    std::sort(read.begin(), read.end());
+    read.erase(std::unique(read.begin(), read.end()), read.end());
+    for (const BufferId id : read) ++readers_[id.index()];
+  }
+
+  /// The inputs of a term that are read anew at each point, not once for a row.
+  size_t streams(const Equation& producer) {
+    const size_t rank = core_of(program_, producer.target).size();
+    size_t found = 0;
+    for_each_part(program_, producer.value, [&](TermId id) {
+      if (!is_load(program_.term(id))) return;
+      uses_.extend(program_);
+      found += uses_.of(id).axes.size() == rank;
+    });
+    return found;
+  }
+
+  bool moves_only(const Equation& e) { return weights_.of(program_, e.value).work <= 1 && streams(e) <= 1; }
+
+  /// Whether a load with these indices visits each element of the producer about once.
+  bool covers(const Equation& reader, const Term& load) {
+    uses_.extend(program_);
+    std::vector<AxisId> read;
+    for (size_t d = 0; d < program_.buffer(BufferId(load.id)).type.sizes.size(); ++d)
+      for (const AxisId axis : uses_.of(load.operands[d]).axes) read.push_back(axis);
+    std::sort(read.begin(), read.end());
+    read.erase(std::unique(read.begin(), read.end()), read.end());
+    size_t bound = reader.over.empty() ? core_of(program_, reader.target).size() : reader.over.size();
+    for_each_part(program_, reader.value, [&](TermId id) {
+      if (program_.term(id).op == Op::kReduce)
+        bound = std::max(bound, reader.axes.size() + program_.term(id).axes.size());
+    });
+    return read.size() >= bound;
+  }
+
+  bool wanted(const Equation& reader, const Term& load, bool moves) {
+    const BufferId id(load.id);
+    const size_t n = equation_of_[id.index()];
+    if (n == SIZE_MAX || program_.buffer(id).role != Role::kTemp) return false;
+    const Equation& producer = program_.equations[n];
+    if (producer.kind != Equation::Kind::kMap) return false;
+    uses_.extend(program_);
+    if (uses_.of(producer.value).reduces || uses_.of(producer.value).may_fault) return false;
+    if (moves_only(producer)) return true;
+    if (moves || readers_[id.index()] >= 1000) return false;
+    const size_t readers = readers_[id.index()], inputs = streams(producer);
+    const bool covering = covers(reader, load);
+    if (sites_[id.index()] == 1 && covering) return true;
+    const uint32_t work = weights_.of(program_, producer.value).work;
+    if (!covering) return work <= 2 && inputs <= 1;
+    return work < kDear && readers * inputs <= inputs + 1 + readers;
+  }
+
+  void take_in(Equation& e, bool moves) {
+    Rewrite rewrite(program_, [&](TermId id) -> std::optional<TermId> {
+      const Term t = program_.term(id);
+      if (!is_load(t) || !wanted(e, t, moves)) return std::nullopt;
+      const size_t rank = program_.buffer(BufferId(t.id)).type.sizes.size();
+      std::vector<TermId> index;
+      for (size_t d = 0; d < rank; ++d) index.push_back(rewrite(t.operands[d]));
+      const Equation& producer = program_.equations[equation_of_[t.id]];
+      if (t.op == Op::kLoad) return at(producer, index, {});
+      const TermId condition = rewrite(t.operands[rank]), otherwise = rewrite(t.operands[rank + 1]);
+      return program_.where(condition, at(producer, index, condition), otherwise);
+    });
+    change_roots(e, [&](TermId id) { return rewrite(id); });
+  }
+
+  /// The value of a producer at an index; memory is read only where the condition holds, when there is one.
+  TermId at(const Equation& producer, const std::vector<TermId>& index, TermId condition) {
+    Rewrite rewrite(program_, [&](TermId id) -> std::optional<TermId> {
+      const Term t = program_.term(id);
+      if (t.op == Op::kAxis) {
+        const auto found = std::find(producer.axes.begin(), producer.axes.end(), AxisId(t.id));
+        return found == producer.axes.end() ? id : index[static_cast<size_t>(found - producer.axes.begin())];
+      }
+      if (!condition.valid() || !is_load(t)) return std::nullopt;
+      const size_t rank = program_.buffer(BufferId(t.id)).type.sizes.size();
+      std::vector<TermId> inner;
+      for (size_t d = 0; d < rank; ++d) inner.push_back(rewrite(t.operands[d]));
+      TermId holds = condition;
+      TermId otherwise = program_.constant_int(0, t.dtype);
+      if (t.op == Op::kGuarded) {
+        const TermId own = rewrite(t.operands[rank]);
+        holds = program_.binary(Op::kAnd, condition, own);
+        otherwise = rewrite(t.operands[rank + 1]);
+      }
+      return program_.guarded(BufferId(t.id), inner, holds, otherwise);
+    });
+    return rewrite(producer.value);
+  }
+
+  Program& program_;
+  Uses uses_;
+  Weights weights_;
+  std::vector<size_t> equation_of_, readers_, sites_;
+};
+
+}  // namespace
+
+void inline_cheap(Program& program) { Inliner(program).run(); }
+
+}  // namespace magneto::schedule

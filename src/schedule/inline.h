@@ -1,0 +1,14 @@
+// schedule/inline.h: computes cheap values where they are read.
+#pragma once
+namespace magneto::loop {
+class Program;
+}
+namespace magneto::schedule {
+
+/// Puts the term of a producer in the place of its loads: always when it only moves or casts data, when it has one
+/// reader that reads each element once, and when reading its inputs again moves fewer bytes than storing it. What is
+/// dear and read often stays stored, and so do reductions, outputs and what extern calls read. No equation grows beyond
+/// a bound. Runs after simplify.
+void inline_cheap(loop::Program& program);
+
+}  // namespace magneto::schedule

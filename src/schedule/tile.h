@@ -1,0 +1,24 @@
+// schedule/tile.h: groups of joined equations become kernels.
+#pragma once
+#include <cstdint>
+
+namespace magneto::loop {
+class Program;
+}
+namespace magneto::schedule {
+
+/// What a kernel is made for.
+struct Shape {
+  int vector = 16;          ///< elements in one vector
+  int unroll = 1;           ///< vectors in one step of a phase
+  int columns = 4;          ///< vectors of columns side by side in a column reduction
+  int threads = 1;          ///< that share a point, on a GPU
+  int64_t block = 4096;     ///< elements of one point, where a space has one long axis only
+  int64_t few_points = 16;  ///< fewer than these keep no machine busy
+};
+
+/// Every group of joined maps, every scan and every scatter becomes a kernel or two; extern calls and sorts stay as
+/// equations between them. Runs after simplify; each equation must be in its form.
+void tile(loop::Program& program, const Shape& shape);
+
+}  // namespace magneto::schedule

@@ -1,0 +1,191 @@
+// Equations to machine code: scheduled, printed, compiled, assembled into a plan, run by threads; judged by the
+// interpreter on the equations.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "../codegen/site_packages.h"
+#include "../schedule/equations.h"
+#include "../schedule/judge.h"
+#include "base/text.h"
+#include "codegen/cpp/print.h"
+#include "codegen/llvm/print.h"
+#include "driver/assemble.h"
+#include "runtime/run.h"
+#include "runtime/sort.h"
+#include "toolchain/compiler.h"
+#include "toolchain/llvm.h"
+
+namespace magneto::runtime {
+namespace {
+
+struct Case {
+  std::string name;
+  loop::Program equations;
+  std::unique_ptr<loop::Program> scheduled;
+  driver::Assembled made;
+};
+
+Case prepare(const std::string& name, const loop::Program& equations, const schedule::Shape& shape) {
+  Case c{name, equations, std::make_unique<loop::Program>(schedule::scheduled(equations, shape)), {}};
+  c.made = driver::assemble(*c.scheduled);
+  EXPECT_EQ(plan::print(plan::parse(plan::print(c.made.plan))), plan::print(c.made.plan));
+  return c;
+}
+
+std::vector<Case> cases(const schedule::Shape& shape, unsigned random) {
+  std::vector<Case> list;
+  for (const auto& entry : std::filesystem::directory_iterator(MAGNETO_TEST_DIR "/../schedule/programs")) {
+    std::ifstream file(entry.path());
+    std::ostringstream text;
+    text << file.rdbuf();
+    list.push_back(prepare(entry.path().stem().string(), loop::parse(text.str()), shape));
+  }
+  for (unsigned seed = 1000; seed < 1000 + random; ++seed)
+    list.push_back(prepare(base::concat("random", seed), schedule::random_equations(seed), shape));
+  return list;
+}
+
+std::string symbol_of(const Case& c, const std::string& kernel) { return base::concat(c.name, "__", kernel); }
+
+std::vector<codegen::Unit> units_of(const std::vector<Case>& list) {
+  std::vector<codegen::Unit> units;
+  for (const Case& c : list)
+    for (codegen::Unit unit : c.made.units) {
+      unit.name = symbol_of(c, unit.name);
+      units.push_back(unit);
+    }
+  return units;
+}
+
+void call(const plan::Step& step, void* const* buffers, const std::vector<int64_t>& symbols) {
+  if (step.name == "magneto::sort") return sort(step, buffers, symbols);
+  ASSERT_EQ(step.name, "double");
+  for (int64_t k = 0; k < symbols[0] * symbols[1]; ++k)
+    static_cast<float*>(buffers[1])[k] = 2 * static_cast<float*>(buffers[0])[k];
+}
+
+void agree(const Case& c, const std::function<void*(const std::string&)>& find, const std::vector<int64_t>& symbols,
+           Threads* threads) {
+  const Runner runner(c.made.plan,
+                      [&](const std::string& name) { return reinterpret_cast<Kernel*>(find(symbol_of(c, name))); });
+  loop::Memory expected(c.equations, symbols, 7), given(c.equations, symbols, 7);
+  loop::Interpretation how;
+  how.call_extern = [&](const loop::Equation& e, const std::vector<void*>& buffers) {
+    schedule::double_all(c.equations, e, symbols, buffers);
+  };
+  const bool sound = loop::interpret(c.equations, symbols, expected.pointers(), how);
+  const std::vector<void*> pointers = given.pointers();
+  std::vector<void*> memory;
+  for (const plan::Buffer& b : c.made.plan.buffers) {
+    const loop::BufferId id = loop::find_buffer(c.equations, b.name);
+    memory.push_back(id.valid() ? pointers[id.index()] : nullptr);
+  }
+  Environment with;
+  with.threads = threads;
+  with.call = call;
+  ASSERT_EQ(runner.run(memory, symbols, with), sound ? Outcome::kDone : Outcome::kFault);
+  ASSERT_EQ(loop::difference(expected, given, 2e-4), "")
+      << c.name << " with s0 = " << symbols[0] << ", s1 = " << symbols[1] << "\n"
+      << loop::print(c.equations) << loop::print(*c.scheduled) << plan::print(c.made.plan);
+}
+
+const std::vector<std::vector<int64_t>> kSymbols = {{5, 37}, {1, 1}, {0, 3}, {3, 0}, {64, 130}};
+
+void agree(const std::vector<Case>& list, const std::function<void*(const std::string&)>& find) {
+  Threads threads(3);
+  for (const Case& c : list)
+    for (const auto& symbols : kSymbols) {
+      agree(c, find, symbols, &threads);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+}
+
+TEST(EndToEnd, CompiledByTheSystemsCompiler) {
+  const codegen::Machine machine = codegen::host_machine();
+  const std::vector<Case> list = cases({.vector = machine.vector_bytes() / 4, .unroll = 2, .columns = 2}, 8);
+  std::vector<std::string> flags = codegen::compiler_flags(machine);
+  flags.push_back("-O1");
+  const toolchain::Library library = toolchain::compile_cpp(codegen::cpp::print(units_of(list), machine), flags);
+  agree(list, [&](const std::string& name) { return library.get(name.c_str()); });
+}
+
+const toolchain::Llvm* find_llvm() {
+  static const std::string path = toolchain::find_llvmlite(codegen::site_packages());
+  static const auto* llvm = path.empty() ? nullptr : new toolchain::Llvm(path);
+  return llvm;
+}
+
+std::unique_ptr<toolchain::LoadedCode> compile(const toolchain::Llvm& llvm, const std::vector<Case>& list) {
+  const codegen::Machine machine = codegen::host_machine();
+  std::vector<std::string> names;
+  for (const codegen::Unit& unit : units_of(list)) names.push_back(unit.name);
+  return llvm.link(llvm.compile(codegen::llvm::print(units_of(list), machine), codegen::llvm_features(machine)), names);
+}
+
+TEST(EndToEnd, CompiledByLlvm) {
+  const toolchain::Llvm* llvm = find_llvm();
+  if (!llvm) GTEST_SKIP() << "llvmlite is not installed";
+  const std::vector<Case> list = cases({}, 30);
+  const auto code = compile(*llvm, list);
+  agree(list, [&](const std::string& name) { return code->get(name); });
+}
+
+TEST(EndToEnd, OnePlanIsRunByManyAtATime) {
+  const toolchain::Llvm* llvm = find_llvm();
+  if (!llvm) GTEST_SKIP() << "llvmlite is not installed";
+  const std::vector<Case> list = cases({}, 0);
+  const auto code = compile(*llvm, list);
+  Threads threads(2);
+  std::vector<std::thread> callers;
+  for (int k = 0; k < 4; ++k)
+    callers.emplace_back([&] {
+      for (int turn = 0; turn < 5; ++turn)
+        for (const Case& c : list)
+          agree(
+              c, [&](const std::string& name) { return code->get(name); }, {33, 70}, &threads);
+    });
+  for (std::thread& caller : callers) caller.join();
+}
+
+/// Layers of a norm, an extern call and an activation, one behind the other.
+loop::Program layers(int count) {
+  std::string text = "loop {\n  in x: f32[s0, 64]\n", equations;
+  std::string last = "x";
+  for (int k = 0; k < count; ++k) {
+    const std::string n = std::to_string(k);
+    text += "  in w" + n + ": f32[64]\n  temp m" + n + "_: f32[s0]\n  temp v" + n + "_: f32[s0]\n  temp n" + n +
+            "_: f32[s0, 64]\n  temp p" + n + "_: f32[s0, 64]\n  " + (k + 1 == count ? "out" : "temp") + " y" + n +
+            "_: f32[s0, 64]\n";
+    equations += "  m" + n + "_[i] = sum(j < 64, " + last + "[i, j]) / 64.0\n" + "  v" + n + "_[i] = sum(j < 64, (" +
+                 last + "[i, j] - m" + n + "_[i]) * (" + last + "[i, j] - m" + n + "_[i])) / 64.0\n" + "  n" + n +
+                 "_[i, j] = (" + last + "[i, j] - m" + n + "_[i]) * rsqrt(v" + n + "_[i] + 1e-05) * w" + n + "[j]\n" +
+                 "  extern \"double\" (n" + n + "_) -> (p" + n + "_) \"\"\n" + "  y" + n + "_[i, j] = " + last +
+                 "[i, j] * 0.5 + tanh(p" + n + "_[i, j])\n";
+    last = "y" + n + "_";
+  }
+  return loop::parse(text + equations + "}\n");
+}
+
+TEST(EndToEnd, EqualLayersShareKernelsAndMemory) {
+  const Case c = prepare("layers", layers(12), {});
+  EXPECT_EQ(c.made.plan.steps.size(), 25u) << plan::print(c.made.plan);
+  EXPECT_EQ(c.made.units.size(), 3u);
+  const std::vector<int64_t> symbols = {100};
+  const int64_t one = 100 * 64 * 4;
+  EXPECT_LE(c.made.peak.evaluate(symbols), 4 * one + 1024);
+  EXPECT_GE(c.made.apart.evaluate(symbols), 34 * one);
+  const toolchain::Llvm* llvm = find_llvm();
+  if (!llvm) GTEST_SKIP() << "llvmlite is not installed";
+  std::vector<Case> list;
+  list.push_back(prepare("layers", layers(12), {}));
+  const auto code = compile(*llvm, list);
+  agree(
+      list[0], [&](const std::string& name) { return code->get(name); }, {9, 64}, nullptr);
+}
+
+}  // namespace
+}  // namespace magneto::runtime

@@ -136,6 +136,10 @@ Graph compact(const Graph& graph, std::vector<size_t>* kept_inputs, std::vector<
   for (const Node& node : graph.nodes()) for_each_read(node, mark);
   for (const ValueId id : graph.outputs)
     if (id.valid()) mark(id);
+  for (const Store& store : graph.stores) {
+    mark(store.value);
+    mark(store.into);
+  }
 
   Graph result;
   std::vector<ValueId> renamed(graph.values().size());
@@ -179,6 +183,7 @@ Graph compact(const Graph& graph, std::vector<size_t>* kept_inputs, std::vector<
     result.add_node(std::move(copy));
   }
   for (const ValueId id : graph.outputs) result.outputs.push_back(rename(id));
+  for (const Store& store : graph.stores) result.stores.push_back({rename(store.value), rename(store.into)});
   result.conditions = graph.conditions;
   return result;
 }

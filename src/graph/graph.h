@@ -63,6 +63,12 @@ struct Node {
   uint32_t place = 0;            ///< index into Graph::places
 };
 
+/// Of a functional graph: once everything has run, the elements of `value` are the elements of the input `into`.
+struct Store {
+  ValueId value, into;
+  friend bool operator==(const Store&, const Store&) = default;
+};
+
 class Graph {
  public:
   ValueId add_input(types::TensorType type, std::string name);
@@ -86,6 +92,7 @@ class Graph {
   const std::vector<Place>& places() const { return places_; }
 
   std::vector<ValueId> outputs;
+  std::vector<Store> stores;                 ///< printed as store %5 -> %0
   std::vector<types::Condition> conditions;  ///< relations of sizes that must hold for this graph to be right
 
  private:

@@ -16,7 +16,7 @@ struct Table {
   Table() {
     for (const auto family :
          {activation_ops, attention_ops, convolution_ops, factory_ops, indexing_ops, joining_ops, loss_ops, matmul_ops,
-          norm_ops, pointwise_ops, pooling_ops, random_ops, reduction_ops, scan_ops, unary_ops, view_ops})
+          norm_ops, pointwise_ops, pooling_ops, random_ops, reduction_ops, scan_ops, scattered_view_ops, unary_ops, view_ops})
       for (const Op& op : family()) {
         sorted.push_back(&op);
         by_name.emplace(op.name, &op);

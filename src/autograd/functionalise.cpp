@@ -48,8 +48,8 @@ struct Memory {
 
 struct Look {
   MemoryId memory;
-  LookId below;    ///< invalid: the whole memory
-  Node view;       ///< its first argument is `below`, whatever is written there; places and values of the new graph
+  LookId below;  ///< invalid: the whole memory
+  Node view;     ///< its first argument is `below`, whatever is written there; places and values of the new graph
   size_t output = 0;
   std::vector<TensorType> types;  ///< as recorded, of all results of the view
   ValueId value, made_from;       ///< what it reads as while `below` reads as made_from
@@ -63,7 +63,8 @@ class Functionalising {
 
   Functional run() {
     made_.graph.conditions = from_.conditions;
-    for (const ValueId id : from_.inputs()) outside(id, made_.graph.add_input(from_.value(id).type, from_.value(id).name));
+    for (const ValueId id : from_.inputs())
+      outside(id, made_.graph.add_input(from_.value(id).type, from_.value(id).name));
     for (const ValueId id : from_.constants()) {
       outside(id, made_.graph.add_constant(from_.value(id).type));
       made_.graph.value(memories_.back().first).name = from_.value(id).name;
@@ -103,7 +104,8 @@ class Functionalising {
   Look& look(LookId id) { return looks_[id.index()]; }
   Memory& memory(LookId id) { return memories_[look(id).memory.index()]; }
   LookId look_of(ValueId recorded) const {
-    base::check(looks_of_[recorded.index()].valid(), "functionalise: %", recorded.index(), " is read before it is made");
+    base::check(looks_of_[recorded.index()].valid(), "functionalise: %", recorded.index(),
+                " is read before it is made");
     return looks_of_[recorded.index()];
   }
 
@@ -116,8 +118,10 @@ class Functionalising {
     return below && is_in_memory(look(id).below, *below);
   }
 
-  /// The types of a view over `below`: as recorded where that is memory, else as the table says; nothing: it cannot say.
-  std::optional<std::vector<TensorType>> types_over(LookId id, const Node& view, ValueId below, const types::Expr& shift) {
+  /// The types of a view over `below`: as recorded where that is memory, else as the table says; nothing: it cannot
+  /// say.
+  std::optional<std::vector<TensorType>> types_over(LookId id, const Node& view, ValueId below,
+                                                    const types::Expr& shift) {
     std::vector<TensorType> types = look(id).types;
     if (is_in_memory(look(id).below, below)) {
       for (TensorType& type : types) type.offset = type.offset - shift;
@@ -338,10 +342,10 @@ class Functionalising {
       return;
     }
     const LookId at = look_of(recorded);
-    const bool outside = memory(at).is_input || (graph().comes_from_outside(memory(at).first) &&
-                                                 memory(at).now == memory(at).first);
-    const ValueId value = memory(at).is_input ? read_view(at, memory(at).first, 0)
-                                              : read_view(at, memory(at).now, memory(at).shift);
+    const bool outside =
+        memory(at).is_input || (graph().comes_from_outside(memory(at).first) && memory(at).now == memory(at).first);
+    const ValueId value =
+        memory(at).is_input ? read_view(at, memory(at).first, 0) : read_view(at, memory(at).now, memory(at).shift);
     graph().outputs.push_back(value);
     const ValueId below = memory(at).is_input ? memory(at).first : memory(at).now;
     if (look(at).below.valid())
@@ -356,7 +360,7 @@ class Functionalising {
   std::vector<Memory> memories_;
   std::vector<Look> looks_;
   std::vector<LookId> looks_of_;  ///< of each recorded value
-  size_t groups_ = 0;  ///< 0 is that of whole memories
+  size_t groups_ = 0;             ///< 0 is that of whole memories
 };
 
 }  // namespace

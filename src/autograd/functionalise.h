@@ -13,7 +13,7 @@ struct Alias {
   enum class Kind : uint8_t {
     kFresh,   ///< memory of its own
     kItself,  ///< it is the input or constant `of`, the same object
-    kView,    ///< a view of `of`: an input, a constant, or a value of the graph whose memory other outputs may show, too
+    kView,  ///< a view of `of`: an input, a constant, or a value of the graph whose memory other outputs may show, too
   };
   Kind kind = Kind::kFresh;
   graph::ValueId of;
@@ -27,11 +27,10 @@ struct Functional {
 };
 
 /// No operator of the result writes its arguments. A tensor that was written to is a new value; what was written to an
-/// input is stored to it at the end (Graph::stores). Views are values of their own that read the value they are taken of,
-/// so that writing through one is a new value of what it views, seen by every reader after it. Operators keep their
-/// order. An output that is an input, or a view of one, stands as the input or as a view of it, also where that input is
-/// stored to: it means the memory after the stores.
-/// Inputs must not overlap in memory: the graph cannot tell.
+/// input is stored to it at the end (Graph::stores). Views are values of their own that read the value they are taken
+/// of, so that writing through one is a new value of what it views, seen by every reader after it. Operators keep their
+/// order. An output that is an input, or a view of one, stands as the input or as a view of it, also where that input
+/// is stored to: it means the memory after the stores. Inputs must not overlap in memory: the graph cannot tell.
 Functional functionalise(const graph::Graph& graph, types::Dtype default_dtype = types::Dtype::kF32);
 
 }  // namespace magneto::autograd

@@ -112,6 +112,8 @@ void bind_symbols(const types::TensorType& type, std::vector<uint32_t>& into);
 /// and `kept_constants` receive, for each remaining one, its old position; both may be null. No node is dropped, nor an
 /// input that alone tells the value of a symbol in use.
 Graph compact(const Graph& graph, std::vector<size_t>* kept_inputs, std::vector<size_t>* kept_constants = nullptr);
+/// Drops only values that no node makes, and renumbers the rest: the caller's inputs and constants stay where they are.
+Graph renumber(const Graph& graph);
 
 /// The graph for these values of its symbols, without conditions.
 Graph evaluate(const Graph& graph, std::span<const int64_t> symbols);

@@ -45,14 +45,15 @@ class Expansion {
     }
     for (const ValueId id : from_.outputs) made_.outputs.push_back(renamed(id));
     for (const graph::Store& store : from_.stores) made_.stores.push_back({renamed(store.value), renamed(store.into)});
-    return graph::compact(made_, nullptr);
+    return graph::renumber(made_);
   }
 
  private:
   ValueId renamed(ValueId id) const { return id.valid() ? renamed_[id.index()] : id; }
 
   /// Adds the node or what it expands to; the values of its results, which have these types.
-  std::vector<ValueId> place(Node node, const std::vector<types::TensorType>& types, const std::vector<ValueId>& wanted) {
+  std::vector<ValueId> place(Node node, const std::vector<types::TensorType>& types,
+                             const std::vector<ValueId>& wanted) {
     const ops::Op* op = ops::find(node.op);
     if (op && op->expand) {
       const ops::Call call{node.args, &made_, default_dtype_};

@@ -5,8 +5,8 @@
 
 namespace magneto::lower {
 
-/// Replaces every call that the table knows to expand, and what comes out of it, until nothing is left to expand. A call
-/// whose expansion does not cover it stays. Results keep their types, strides included. Runs after functionalise.
+/// Replaces every call that the table knows to expand, and what comes out of it, until nothing is left to expand. A
+/// call whose expansion does not cover it stays. Results keep their types, strides included. Runs after functionalise.
 graph::Graph expand(const graph::Graph& graph, types::Dtype default_dtype = types::Dtype::kF32);
 
 }  // namespace magneto::lower

@@ -79,7 +79,8 @@ class Lowering {
       const auto* of = node.args.empty() ? nullptr : std::get_if<ValueId>(&node.args[0]);
       base::check(of && of->valid(), "lower: ", node.op, " is a view of no tensor");
       for (size_t k = 0; k < node.outputs.size(); ++k)
-        if (node.outputs[k].valid() && node.outputs[k] != *of) views_[node.outputs[k].index()] = {&node, k, *of, can_map(node, k)};
+        if (node.outputs[k].valid() && node.outputs[k] != *of)
+          views_[node.outputs[k].index()] = {&node, k, *of, can_map(node, k)};
     }
   }
   bool writes(const ops::Op& op, const Node& node) const {
@@ -158,7 +159,8 @@ class Lowering {
   }
   Body body_of(const ops::Call& call, const TensorType& type, size_t output, Index index) {
     return Body(
-        program(), call, type, output, std::move(index), [this](ValueId id, const Index& at) { return element(id, at); },
+        program(), call, type, output, std::move(index),
+        [this](ValueId id, const Index& at) { return element(id, at); },
         [this](ValueId id, const Index& at, Element c, Element o) { return element_if(id, at, c, o); });
   }
 
@@ -258,7 +260,8 @@ class Lowering {
   bool is_read(ValueId id) {
     if (readers_.empty()) {
       readers_.resize(graph_.values().size());
-      for (const Node& node : graph_.nodes()) graph::for_each_read(node, [&](ValueId v) { readers_[v.index()] = true; });
+      for (const Node& node : graph_.nodes())
+        graph::for_each_read(node, [&](ValueId v) { readers_[v.index()] = true; });
       for (const graph::Store& store : graph_.stores) readers_[store.value.index()] = true;
     }
     return readers_[id.index()];
@@ -298,7 +301,8 @@ class Lowering {
         equation.arguments += graph::print(arg);
       }
     }
-    const bool all_defined = std::all_of(node.outputs.begin(), node.outputs.end(), [](ValueId id) { return id.valid(); });
+    const bool all_defined =
+        std::all_of(node.outputs.begin(), node.outputs.end(), [](ValueId id) { return id.valid(); });
     if (!all_defined) {
       equation.arguments += " ->";
       for (size_t k = 0; k < node.outputs.size(); ++k)

@@ -10,8 +10,9 @@
 
 namespace magneto::lower {
 
-/// One output of the graph: a tensor of `type` over the memory of `buffer`. The strides and the offset of the type count
-/// in that memory. It is fresh when the buffer is an `out`; else it is a view of an input or constant, or that itself.
+/// One output of the graph: a tensor of `type` over the memory of `buffer`. The strides and the offset of the type
+/// count in that memory. It is fresh when the buffer is an `out`; else it is a view of an input or constant, or that
+/// itself.
 struct Output {
   loop::BufferId buffer;  ///< invalid: an undefined tensor
   types::TensorType type;
@@ -31,9 +32,9 @@ struct Lowered {
   std::vector<Store> stores;
 };
 
-/// Runs after functionalise (no operator writes its arguments) and expand (no composite operator is left that has simpler
-/// parts). Views become index arithmetic; an operator with a declaration becomes an equation; any other becomes an
-/// extern equation. Every tensor that is no view has a buffer with the sizes and strides that the graph gives it.
+/// Runs after functionalise (no operator writes its arguments) and expand (no composite operator is left that has
+/// simpler parts). Views become index arithmetic; an operator with a declaration becomes an equation; any other becomes
+/// an extern equation. Every tensor that is no view has a buffer with the sizes and strides that the graph gives it.
 /// What an extern call gets beyond its buffers stands in its text (see lower.cpp).
 Lowered lower(const graph::Graph& graph, types::Dtype default_dtype = types::Dtype::kF32);
 

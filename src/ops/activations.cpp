@@ -206,10 +206,9 @@ Element threshold_backward_body(Body& b) {
   return where(b.x(1) <= b.scalar(2), b.number(0), b.x(0));
 }
 
-#define ACTIVATION(op, element)                                              \
-  {.name = "aten::" op, .type = uniform<kFloats, 0>, .body = element}, {     \
-    .name = "aten::" op "_", .type = uniform_<kFloats, 0>, .writes = kFirst, \
-    .functional = "aten::" op                                                \
+#define ACTIVATION(op, element)                                                                        \
+  {.name = "aten::" op, .type = uniform<kFloats, 0>, .body = element}, {                               \
+    .name = "aten::" op "_", .type = uniform_<kFloats, 0>, .writes = kFirst, .functional = "aten::" op \
   }
 
 constexpr Op kOps[] = {

@@ -59,7 +59,9 @@ Element Body::x(size_t argument, const Index& to) {
   return cast(dtype, at(argument, broadcast(from, to)));
 }
 
-Element Body::at(size_t argument, const Index& place) { return at(std::get<graph::ValueId>(call.args[argument]), place); }
+Element Body::at(size_t argument, const Index& place) {
+  return at(std::get<graph::ValueId>(call.args[argument]), place);
+}
 
 Element Body::at(graph::ValueId value, const Index& place) {
   if (declined_) return number(0, computed_in(call.type(value).dtype));

@@ -18,9 +18,7 @@ std::optional<int64_t> whole(Element e) {
 }
 
 // What the language has no operation for on bools is done on bytes: true + true is true, as torch has it.
-bool needs_bytes(Op op) {
-  return op != Op::kAnd && op != Op::kOr && op != Op::kXor && op != Op::kEq && op != Op::kNe;
-}
+bool needs_bytes(Op op) { return op != Op::kAnd && op != Op::kOr && op != Op::kXor && op != Op::kEq && op != Op::kNe; }
 
 int64_t floor_quotient(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 

@@ -34,9 +34,9 @@ Element where(Element condition, Element a, Element b);
 Element cast(types::Dtype dtype, Element a);  ///< the element itself when it has that type already
 Element checked(Element index, Element size);
 
-#define MAGNETO_OPERATOR(sign, op)                                                                                   \
-  inline Element operator sign(Element a, Element b) { return binary(loop::Op::op, a, b); }                          \
-  inline Element operator sign(Element a, double b) { return binary(loop::Op::op, a, a.number(b)); }                 \
+#define MAGNETO_OPERATOR(sign, op)                                                                   \
+  inline Element operator sign(Element a, Element b) { return binary(loop::Op::op, a, b); }          \
+  inline Element operator sign(Element a, double b) { return binary(loop::Op::op, a, a.number(b)); } \
   inline Element operator sign(double a, Element b) { return binary(loop::Op::op, b.number(a), b); }
 MAGNETO_OPERATOR(+, kAdd)
 MAGNETO_OPERATOR(-, kSub)
@@ -83,8 +83,8 @@ MAGNETO_FUNCTION(cosh, kCosh)
 MAGNETO_FUNCTION(lgamma, kLgamma)
 #undef MAGNETO_FUNCTION
 
-#define MAGNETO_FUNCTION(name, op)                                                                    \
-  inline Element name(Element a, Element b) { return binary(loop::Op::op, a, b); }                    \
+#define MAGNETO_FUNCTION(name, op)                                                 \
+  inline Element name(Element a, Element b) { return binary(loop::Op::op, a, b); } \
   inline Element name(Element a, double b) { return binary(loop::Op::op, a, a.number(b)); }
 MAGNETO_FUNCTION(min, kMin)
 MAGNETO_FUNCTION(max, kMax)

@@ -15,8 +15,8 @@ using Values = std::vector<graph::ValueId>;
 
 class Expander {
  public:
-  /// `call` is the operator that is expanded: its arguments are values of `graph`, to which the new calls are added with
-  /// the place and the grad mode of `like`.
+  /// `call` is the operator that is expanded: its arguments are values of `graph`, to which the new calls are added
+  /// with the place and the grad mode of `like`.
   Expander(graph::Graph& graph, const Call& call, const graph::Node& like, std::span<const types::TensorType> results)
       : graph(graph), call(call), results(results), like_(like) {}
 

@@ -222,6 +222,7 @@ Element number_body(Body& b) {
   b.compute_as(b.type.dtype);
   return b.x(argument, {});  // a number, or a tensor without dimensions
 }
+// An empty tensor may hold anything; zeros are the same in every run. (constant_body<0>)
 // Elements in another type or layout.
 Element copy_body(Body& b) {
   if (b.type.device != b.type_of(0).device) return {};  // between devices a copy is no kernel

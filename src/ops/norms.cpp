@@ -255,7 +255,8 @@ Values batch_norm_by_running(Expander& e, double eps) {  // input, weight, bias,
   if (!e.tensor(3).valid() || !e.tensor(4).valid()) return {};
   const Sizes shape = channel_shape(input);
   const ValueId mean = e.view(e.widened(e.tensor(3)), shape), variance = e.view(e.widened(e.tensor(4)), shape);
-  const ValueId h = e.product(e.difference(e.widened(e.tensor(0)), mean), e.apply("aten::rsqrt", e.sum_of(variance, eps)));
+  const ValueId h =
+      e.product(e.difference(e.widened(e.tensor(0)), mean), e.apply("aten::rsqrt", e.sum_of(variance, eps)));
   const ValueId y = e.to(e.results[0].dtype, scaled(e, h, 1, 2, shape));
   return {y, empty_statistics(e, 1), empty_statistics(e, 2)};
 }
@@ -273,7 +274,8 @@ Values batch_norm_by_batch(Expander& e, double eps, std::optional<double> moment
   const ValueId unbiased = e.quotient(e.sum(e.product(m.away, m.away), dims), count - 1);
   const auto moved = [&](size_t running, ValueId now) {
     const ValueId old = e.tensor(running);
-    const ValueId mixed = e.sum_of(e.product(e.view(now, channels), *momentum), e.product(e.widened(old), 1 - *momentum));
+    const ValueId mixed =
+        e.sum_of(e.product(e.view(now, channels), *momentum), e.product(e.widened(old), 1 - *momentum));
     return e.to(e.type(old).dtype, mixed);
   };
   made.push_back(moved(3, m.mean));
@@ -329,7 +331,8 @@ Values batch_norm_backward_expanded(Expander& e) {
   if ((*wanted)[0]) {
     ValueId scale = rstd;
     if (const ValueId weight = e.tensor(2); weight.valid()) scale = e.product(rstd, e.view(e.widened(weight), shape));
-    made[0] = e.to(e.results[0].dtype, *training ? normalised_gradient(e, grad, h, scale, dims) : e.product(grad, scale));
+    made[0] =
+        e.to(e.results[0].dtype, *training ? normalised_gradient(e, grad, h, scale, dims) : e.product(grad, scale));
   }
   if ((*wanted)[1]) made[1] = e.to(e.results[1].dtype, e.sum(e.product(grad, h), dims, false));
   if ((*wanted)[2]) made[2] = e.to(e.results[2].dtype, e.sum(grad, dims, false));
@@ -355,6 +358,7 @@ Values group_norm_backward_expanded(Expander& e) {  // grad, input, mean, rstd, 
   if (!groups || !wanted || !e.tensor(0).valid() || !e.tensor(1).valid()) return {};
   const TensorType input = e.type(e.tensor(1));
   if (input.sizes.size() < 2) return {};
+  if (!types::is_contiguous(input) || !types::is_contiguous(e.type(e.tensor(0)))) return {};  // torch reads it as such
   Sizes split = {input.sizes[0], Expr(*groups), Expr::floor_div(input.sizes[1], *groups)};
   split.insert(split.end(), input.sizes.begin() + 2, input.sizes.end());
   Sizes stats(split.size(), Expr(1));
@@ -372,10 +376,25 @@ Values group_norm_backward_expanded(Expander& e) {  // grad, input, mean, rstd, 
     const ValueId dx = normalised_gradient(e, e.view(g, split), h, rstd, last_dims(split.size(), split.size() - 2));
     made[0] = e.to(e.results[0].dtype, e.view(dx, input.sizes));
   }
-  if ((*wanted)[1])
-    made[1] = e.to(e.results[1].dtype, e.sum(e.product(grad, e.view(h, input.sizes)), dims, false));
+  if ((*wanted)[1]) made[1] = e.to(e.results[1].dtype, e.sum(e.product(grad, e.view(h, input.sizes)), dims, false));
   if ((*wanted)[2]) made[2] = e.to(e.results[2].dtype, e.sum(grad, dims, false));
   return made;
+}
+
+// v * (g / norm of v), the norm over all dimensions but one. v, g, dim -> w, norms
+Values weight_norm_expanded(Expander& e) {
+  const auto dim = number(e.call, 2);
+  if (!e.tensor(0).valid() || !e.tensor(1).valid() || !dim) return {};
+  const TensorType v = e.type(e.tensor(0)), g = e.type(e.tensor(1));
+  if (!types::is_contiguous(v) || !types::is_contiguous(g)) return {};  // torch reads memory as if it were
+  Sizes dims, kept(v.sizes.size(), Expr(1));
+  for (size_t d = 0; d < v.sizes.size(); ++d)
+    if (static_cast<int64_t>(d) != *dim) dims.push_back(static_cast<int64_t>(d));
+  kept[static_cast<size_t>(*dim)] = v.sizes[static_cast<size_t>(*dim)];
+  const ValueId wide = e.widened(e.tensor(0)), squares = e.product(wide, wide);
+  const ValueId norms = e.apply("aten::sqrt", dims.empty() ? squares : e.sum(squares, dims));
+  const ValueId w = e.product(wide, e.quotient(e.view(e.widened(e.tensor(1)), kept), norms));
+  return {e.to(e.results[0].dtype, w), e.to(e.results[1].dtype, e.view(norms, g.sizes))};
 }
 
 // What is left when functionalisation found nothing to write.
@@ -392,12 +411,26 @@ bool trains(const Call& call) { return flag(call, 5) != false; }
 constexpr int kRunning[] = {3, 4};
 
 constexpr Op kOps[] = {
-    {.name = "aten::_native_batch_norm_legit", .type = batch_norm, .writes = kRunning, .expand = batch_norm_without_writes, .functional = "aten::_native_batch_norm_legit_functional", .writes_if = trains},
-    {.name = "aten::_native_batch_norm_legit.no_stats", .type = batch_norm_no_stats, .expand = batch_norm_no_stats_expanded},
-    {.name = "aten::_native_batch_norm_legit_no_training", .type = batch_norm_inference, .expand = batch_norm_inference_expanded},
-    {.name = "aten::_weight_norm_interface", .type = weight_norm},
+    {.name = "aten::_native_batch_norm_legit",
+     .type = batch_norm,
+     .writes = kRunning,
+     .expand = batch_norm_without_writes,
+     .functional = "aten::_native_batch_norm_legit_functional",
+     .writes_if = trains},
+    {.name = "aten::_native_batch_norm_legit.no_stats",
+     .type = batch_norm_no_stats,
+     .expand = batch_norm_no_stats_expanded},
+    {.name = "aten::_native_batch_norm_legit_no_training",
+     .type = batch_norm_inference,
+     .expand = batch_norm_inference_expanded},
+    {.name = "aten::_weight_norm_interface", .type = weight_norm, .expand = weight_norm_expanded},
     {.name = "aten::_weight_norm_interface_backward", .type = weight_norm_backward},
-    {.name = "aten::native_batch_norm", .type = batch_norm, .writes = kRunning, .expand = batch_norm_without_writes, .functional = "aten::_native_batch_norm_legit_functional", .writes_if = trains},
+    {.name = "aten::native_batch_norm",
+     .type = batch_norm,
+     .writes = kRunning,
+     .expand = batch_norm_without_writes,
+     .functional = "aten::_native_batch_norm_legit_functional",
+     .writes_if = trains},
     {.name = "aten::native_batch_norm_backward", .type = batch_norm_backward, .expand = batch_norm_backward_expanded},
     {.name = "aten::native_group_norm", .type = group_norm, .expand = group_norm_expanded},
     {.name = "aten::native_group_norm_backward", .type = group_norm_backward, .expand = group_norm_backward_expanded},

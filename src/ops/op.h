@@ -75,8 +75,8 @@ struct Op {
   PutRule put = nullptr;             ///< of a view that can be written through
   std::string_view functional = {};  ///< of an operator that writes: the one that gives what is written as results
   bool (*writes_if)(const Call& call) = nullptr;  ///< when it writes at all; null: always
-  bool by_strides = false;           ///< a view of memory, whatever the tensor it is called on looks like
-  bool changes_shape = false;        ///< writes not the elements of its first argument but how they are looked at
+  bool by_strides = false;                        ///< a view of memory, whatever the tensor it is called on looks like
+  bool changes_shape = false;  ///< writes not the elements of its first argument but how they are looked at
 };
 
 const Op* find(std::string_view name);  ///< nullptr: an operator without declaration

@@ -166,11 +166,7 @@ std::optional<Typed> lerp_scalar(const Call& call) {
 // Both in one element type; torch does not promote here.
 Results heaviside(const Call& call) { return uniform<kNoComplex, 0, 1>(call); }
 
-
 // ---- bodies --------------------------------------------------------------------------------------------------------
-
-
-
 
 // A factor of 1 is left away: it is the default, and true * 1 has no meaning.
 Element scaled(Body& b, size_t factor, Element x) {
@@ -289,10 +285,10 @@ Element lerp_body(Body& b) {
 constexpr TypeRule quotient = pointwise<To::kCommon, kReals, 0, 1>;
 constexpr TypeRule quotient_ = pointwise_<To::kCommon, kReals, 0, 1>;
 
-#define BOTH(op, overload, to, accepted, element)                                              \
-  {.name = "aten::" op overload, .type = pointwise<to, accepted, 0, 1>, .body = element}, {    \
+#define BOTH(op, overload, to, accepted, element)                                               \
+  {.name = "aten::" op overload, .type = pointwise<to, accepted, 0, 1>, .body = element}, {     \
     .name = "aten::" op "_" overload, .type = pointwise_<to, accepted, 0, 1>, .writes = kFirst, \
-    .functional = "aten::" op overload                                                         \
+    .functional = "aten::" op overload                                                          \
   }
 #define TENSOR_AND_SCALAR(op, to, accepted, element) \
   BOTH(op, ".Tensor", to, accepted, element), BOTH(op, ".Scalar", to, accepted, element)
@@ -301,10 +297,9 @@ constexpr TypeRule quotient_ = pointwise_<To::kCommon, kReals, 0, 1>;
     .name = "aten::" op "_" overload, .type = rule_, .writes = kFirst, .may_raise_on_data = true, \
     .functional = "aten::" op overload                                                            \
   }
-#define RULES(op, overload, rule, element)                                         \
-  {.name = "aten::" op overload, .type = fresh_from<rule>, .body = element}, {     \
-    .name = "aten::" op "_" overload, .type = stored_from<rule>, .writes = kFirst, \
-    .functional = "aten::" op overload                                             \
+#define RULES(op, overload, rule, element)                                                                            \
+  {.name = "aten::" op overload, .type = fresh_from<rule>, .body = element}, {                                        \
+    .name = "aten::" op "_" overload, .type = stored_from<rule>, .writes = kFirst, .functional = "aten::" op overload \
   }
 
 constexpr Op kOps[] = {
@@ -320,16 +315,29 @@ constexpr Op kOps[] = {
     DIVIDES("div", ".Tensor_mode", fresh_from<division>, stored_from<division>, division_body),
     DIVIDES("div", ".Scalar_mode", fresh_from<division>, stored_from<division>, division_body),
     {.name = "aten::floor_divide", .type = quotient, .may_raise_on_data = true, .body = of_two<loop::Op::kFloorDiv>},
-    {.name = "aten::floor_divide_.Tensor", .type = quotient_, .writes = kFirst, .may_raise_on_data = true, .functional = "aten::floor_divide"},
+    {.name = "aten::floor_divide_.Tensor",
+     .type = quotient_,
+     .writes = kFirst,
+     .may_raise_on_data = true,
+     .functional = "aten::floor_divide"},
     DIVIDES("remainder", ".Tensor", quotient, quotient_, of_two<loop::Op::kMod>),
     DIVIDES("remainder", ".Scalar", quotient, quotient_, of_two<loop::Op::kMod>),
-    {.name = "aten::remainder.Scalar_Tensor", .type = quotient, .may_raise_on_data = true, .body = of_two<loop::Op::kMod>},
+    {.name = "aten::remainder.Scalar_Tensor",
+     .type = quotient,
+     .may_raise_on_data = true,
+     .body = of_two<loop::Op::kMod>},
     DIVIDES("fmod", ".Tensor", quotient, quotient_, of_two<loop::Op::kFmod>),
     DIVIDES("fmod", ".Scalar", quotient, quotient_, of_two<loop::Op::kFmod>),
     {.name = "aten::pow.Tensor_Tensor", .type = pointwise<To::kCommon, kNoBool, 0, 1>, .body = of_two<loop::Op::kPow>},
-    {.name = "aten::pow_.Tensor", .type = pointwise_<To::kCommon, kNoBool, 0, 1>, .writes = kFirst, .functional = "aten::pow.Tensor_Tensor"},
+    {.name = "aten::pow_.Tensor",
+     .type = pointwise_<To::kCommon, kNoBool, 0, 1>,
+     .writes = kFirst,
+     .functional = "aten::pow.Tensor_Tensor"},
     {.name = "aten::pow.Tensor_Scalar", .type = fresh_from<power_of_tensor>, .body = power_body},
-    {.name = "aten::pow_.Scalar", .type = stored_from<power_of_tensor>, .writes = kFirst, .functional = "aten::pow.Tensor_Scalar"},
+    {.name = "aten::pow_.Scalar",
+     .type = stored_from<power_of_tensor>,
+     .writes = kFirst,
+     .functional = "aten::pow.Tensor_Scalar"},
     {.name = "aten::pow.Scalar", .type = power_of_number, .body = of_two<loop::Op::kPow>},
 
     TENSOR_AND_SCALAR("eq", To::kBool, kAll, of_two<loop::Op::kEq>),
@@ -344,9 +352,15 @@ constexpr Op kOps[] = {
     TENSOR_AND_SCALAR("bitwise_and", To::kCommon, kBits, of_two<loop::Op::kAnd>),
     TENSOR_AND_SCALAR("bitwise_or", To::kCommon, kBits, of_two<loop::Op::kOr>),
     TENSOR_AND_SCALAR("bitwise_xor", To::kCommon, kBits, of_two<loop::Op::kXor>),
-    {.name = "aten::bitwise_and.Scalar_Tensor", .type = pointwise<To::kCommon, kBits, 0, 1>, .body = of_two<loop::Op::kAnd>},
-    {.name = "aten::bitwise_or.Scalar_Tensor", .type = pointwise<To::kCommon, kBits, 0, 1>, .body = of_two<loop::Op::kOr>},
-    {.name = "aten::bitwise_xor.Scalar_Tensor", .type = pointwise<To::kCommon, kBits, 0, 1>, .body = of_two<loop::Op::kXor>},
+    {.name = "aten::bitwise_and.Scalar_Tensor",
+     .type = pointwise<To::kCommon, kBits, 0, 1>,
+     .body = of_two<loop::Op::kAnd>},
+    {.name = "aten::bitwise_or.Scalar_Tensor",
+     .type = pointwise<To::kCommon, kBits, 0, 1>,
+     .body = of_two<loop::Op::kOr>},
+    {.name = "aten::bitwise_xor.Scalar_Tensor",
+     .type = pointwise<To::kCommon, kBits, 0, 1>,
+     .body = of_two<loop::Op::kXor>},
     BOTH("bitwise_left_shift", ".Tensor", To::kCommon, kIntegers, of_two<loop::Op::kShl>),
     BOTH("bitwise_left_shift", ".Tensor_Scalar", To::kCommon, kIntegers, of_two<loop::Op::kShl>),
     BOTH("bitwise_right_shift", ".Tensor", To::kCommon, kIntegers, of_two<loop::Op::kShr>),

@@ -171,7 +171,11 @@ Element fold_of(Body& b, loop::Fold how, size_t dims_argument, Element (*element
     return element(b, b.at(0, at));
   });
 }
-Element as_result(Body& b, Element x) { return cast(computed_in(b.type.dtype), x); }
+Element as_result(Body& b, Element x) {
+  // bools are counted: their sum is true where it is not zero
+  if (b.type.dtype == Dtype::kBool) return cast(Dtype::kI64, cast(Dtype::kBool, x));
+  return cast(computed_in(b.type.dtype), x);
+}
 Element as_it_is(Body&, Element x) { return x.dtype() == Dtype::kBool ? cast(Dtype::kU8, x) : x; }
 Element as_truth(Body&, Element x) { return cast(Dtype::kBool, x); }
 
@@ -236,10 +240,9 @@ Values spread(Expander& e) {
   const graph::ValueId away = e.difference(x, mean);
   const graph::ValueId squares = e.sum(e.product(away, away), dims, *keep);
   const double degrees = std::max(0.0, static_cast<double>(count.value_or(1)) - *correction);
-  graph::ValueId result =
-      e.quotient(squares, count.is_constant()
-                              ? graph::Arg(degrees)
-                              : graph::Arg(Expr::max(0, count - Expr(static_cast<int64_t>(*correction)))));
+  graph::ValueId result = e.quotient(
+      squares, count.is_constant() ? graph::Arg(degrees)
+                                   : graph::Arg(Expr::max(0, count - Expr(static_cast<int64_t>(*correction)))));
   if (root) result = e.apply("aten::sqrt", result);
   Values values = {e.to(e.results[0].dtype, result)};
   if (with_mean)
@@ -259,8 +262,7 @@ Values vector_norm_expanded(Expander& e) {  // self, order, dims, keepdim, dtype
   const graph::ValueId size = e.apply("aten::abs", x);
   if (std::isinf(*order)) return give(e.add(*order > 0 ? "aten::amax" : "aten::amin", {size, dims, *keep}));
   if (*order == 1) return give(e.sum(size, dims, *keep));
-  if (*order == 0)
-    return give(e.sum(e.to(e.type(x).dtype, e.add("aten::ne.Scalar", {x, Expr(0)})), dims, *keep));
+  if (*order == 0) return give(e.sum(e.to(e.type(x).dtype, e.add("aten::ne.Scalar", {x, Expr(0)})), dims, *keep));
   const graph::ValueId powers = e.add("aten::pow.Tensor_Scalar", {size, *order});
   return give(e.add("aten::pow.Tensor_Scalar", {e.sum(powers, dims, *keep), 1 / *order}));
 }
@@ -296,11 +298,15 @@ constexpr Op kOps[] = {
     {.name = "aten::linalg_vector_norm", .type = vector_norm, .expand = vector_norm_expanded},
     {.name = "aten::logsumexp", .type = log_sum_exp, .expand = log_sum_exp_expanded},
     {.name = "aten::max", .type = extreme, .body = folded_as_is<loop::Fold::kMax, kAllDims>},
-    {.name = "aten::max.dim", .type = value_and_index<kNoComplex>, .body = value_or_index<loop::Fold::kMax, loop::Fold::kArgmax>},
+    {.name = "aten::max.dim",
+     .type = value_and_index<kNoComplex>,
+     .body = value_or_index<loop::Fold::kMax, loop::Fold::kArgmax>},
     {.name = "aten::mean", .type = mean, .body = mean_body<kAllDims>},
     {.name = "aten::mean.dim", .type = mean_dims, .body = mean_body<1>},
     {.name = "aten::min", .type = extreme, .body = folded_as_is<loop::Fold::kMin, kAllDims>},
-    {.name = "aten::min.dim", .type = value_and_index<kNoComplex>, .body = value_or_index<loop::Fold::kMin, loop::Fold::kArgmin>},
+    {.name = "aten::min.dim",
+     .type = value_and_index<kNoComplex>,
+     .body = value_or_index<loop::Fold::kMin, loop::Fold::kArgmin>},
     {.name = "aten::prod", .type = sum, .body = folded<loop::Fold::kProd, kAllDims>},
     {.name = "aten::prod.dim_int", .type = sum_dims, .body = folded<loop::Fold::kProd, 1>},
     {.name = "aten::std.correction", .type = spread_dims<false>, .expand = spread<true, false>},

@@ -89,20 +89,17 @@ Element nan_to_num_body(Body& b) {
                where(x == kInfinity, given(2, most), where(x == -kInfinity, given(3, -most), x)));
 }
 
-#define FLOAT_OF(op, accepted, element)                                                     \
-  {.name = "aten::" op, .type = pointwise<To::kFloat, accepted, 0>, .body = element}, {     \
-    .name = "aten::" op "_", .type = pointwise_<To::kFloat, accepted, 0>, .writes = kFirst, \
-    .functional = "aten::" op                                                               \
+#define FLOAT_OF(op, accepted, element)                                                                               \
+  {.name = "aten::" op, .type = pointwise<To::kFloat, accepted, 0>, .body = element}, {                               \
+    .name = "aten::" op "_", .type = pointwise_<To::kFloat, accepted, 0>, .writes = kFirst, .functional = "aten::" op \
   }
-#define SAME_AS(op, accepted, element)                                                       \
-  {.name = "aten::" op, .type = pointwise<To::kCommon, accepted, 0>, .body = element}, {     \
-    .name = "aten::" op "_", .type = pointwise_<To::kCommon, accepted, 0>, .writes = kFirst, \
-    .functional = "aten::" op                                                                \
+#define SAME_AS(op, accepted, element)                                                                                 \
+  {.name = "aten::" op, .type = pointwise<To::kCommon, accepted, 0>, .body = element}, {                               \
+    .name = "aten::" op "_", .type = pointwise_<To::kCommon, accepted, 0>, .writes = kFirst, .functional = "aten::" op \
   }
-#define ROUNDS(op, element)                                                                \
-  {.name = "aten::" op, .type = rounding, .body = of_one<unless_whole<element>>}, {        \
-    .name = "aten::" op "_", .type = pointwise_<To::kCommon, kReals, 0>, .writes = kFirst, \
-    .functional = "aten::" op                                                              \
+#define ROUNDS(op, element)                                                                                          \
+  {.name = "aten::" op, .type = rounding, .body = of_one<unless_whole<element>>}, {                                  \
+    .name = "aten::" op "_", .type = pointwise_<To::kCommon, kReals, 0>, .writes = kFirst, .functional = "aten::" op \
   }
 
 constexpr Op kOps[] = {
@@ -147,9 +144,15 @@ constexpr Op kOps[] = {
     ROUNDS("floor", floor),
     {.name = "aten::isnan", .type = is_nan_type, .body = of_one<is_nan>},
     {.name = "aten::logical_not", .type = pointwise<To::kBool, kAll, 0>, .body = logical_not_body},
-    {.name = "aten::logical_not_", .type = pointwise_<To::kBool, kAll, 0>, .writes = kFirst, .functional = "aten::logical_not"},
+    {.name = "aten::logical_not_",
+     .type = pointwise_<To::kBool, kAll, 0>,
+     .writes = kFirst,
+     .functional = "aten::logical_not"},
     {.name = "aten::nan_to_num", .type = like_itself, .body = nan_to_num_body},
-    {.name = "aten::nan_to_num_", .type = pointwise_<To::kCommon, kNoComplex, 0>, .writes = kFirst, .functional = "aten::nan_to_num"},
+    {.name = "aten::nan_to_num_",
+     .type = pointwise_<To::kCommon, kNoComplex, 0>,
+     .writes = kFirst,
+     .functional = "aten::nan_to_num"},
     ROUNDS("round", round),
     {.name = "aten::signbit", .type = pointwise<To::kBool, kNoComplex, 0>, .body = of_one<sign_bit>},
     ROUNDS("trunc", trunc),

@@ -1,5 +1,5 @@
-// Views as arithmetic on indices: where in the viewed tensor the element at an index of the view lies. Also the *_scatter
-// operators, which are views the other way round: the tensor with other elements in the place of a view.
+// Views as arithmetic on indices: where in the viewed tensor the element at an index of the view lies. Also the
+// *_scatter operators, which are views the other way round: the tensor with other elements in the place of a view.
 #include "ops/rules_internal.h"
 #include "ops/views_internal.h"
 
@@ -141,12 +141,29 @@ Mapped unfold_index(Body& b) {
 }
 
 // Strides count in memory. Where the viewed tensor is row-major without gaps, its memory is its row-major order.
-Mapped strided_index(Body& b) {
+static Mapped by_strides(Body& b, const Sizes* strides, const std::optional<Expr>& offset) {
   const TensorType& self = b.type_of(0);
-  if (!types::is_contiguous(self)) return std::nullopt;
-  Element position = b.size(b.type.offset - self.offset);
-  for (size_t d = 0; d < b.index.size(); ++d) position = position + b.index[d] * b.size(b.type.strides[d]);
+  if (!types::is_contiguous(self) || !strides || strides->size() != b.index.size() || !offset) return std::nullopt;
+  // within the tensor itself: what lies around it in its storage has no index
+  Expr last = *offset - self.offset;
+  for (size_t d = 0; d < strides->size(); ++d) last = last + (b.type.sizes[d] - 1) * (*strides)[d];
+  if ((*offset - self.offset).lower_bound().value_or(-1) < 0) return std::nullopt;
+  if ((types::numel(self.sizes) - 1 - last).lower_bound().value_or(-1) < 0) return std::nullopt;
+  Element position = b.size(*offset - self.offset);
+  for (size_t d = 0; d < b.index.size(); ++d) position = position + b.index[d] * b.size((*strides)[d]);
   return reshaped(b, {types::numel(self.sizes)}, {position}, self.sizes);
+}
+Mapped strided_index(Body& b) {  // self, sizes, strides, offset
+  return by_strides(b, integers(b.call, 2), is_absent(b.call, 3) ? b.type_of(0).offset : integer(b.call, 3));
+}
+Mapped reshape_alias_index(Body& b) {  // a reshape whose strides torch computed before, and so they are given
+  const TensorType& self = b.type_of(0);
+  const Sizes* strides = integers(b.call, 2);
+  if (!strides) return std::nullopt;
+  const bool plain = *strides == types::contiguous_strides(b.type.sizes);
+  if ((plain && types::is_contiguous(self)) || (b.type.sizes == self.sizes && *strides == self.strides))
+    return same_elements(b);
+  return by_strides(b, strides, self.offset);
 }
 
 // ---- the other way round -------------------------------------------------------------------------------------------

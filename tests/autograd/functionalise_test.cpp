@@ -26,14 +26,16 @@ std::string describe(const Functional& made) {
   for (size_t k = 0; k < made.outputs.size(); ++k) {
     const Alias& alias = made.outputs[k];
     if (alias.kind == Alias::Kind::kFresh) continue;
-    text += base::concat("output ", k, alias.kind == Alias::Kind::kView ? " is a view of %" : " is %", alias.of.index(), "\n");
+    text += base::concat("output ", k, alias.kind == Alias::Kind::kView ? " is a view of %" : " is %", alias.of.index(),
+                         "\n");
   }
   return text;
 }
 
 TEST(Functionalise, TextsInTextsOut) {
   std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(MAGNETO_TEST_DIR "/texts")) paths.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(MAGNETO_TEST_DIR "/texts"))
+    paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   ASSERT_FALSE(paths.empty());
   for (const auto& path : paths) {

@@ -1,5 +1,5 @@
-// Graph text in, equations out: texts/*.txt hold a graph, a line of dashes, and the program. MAGNETO_UPDATE=1 writes the
-// second half anew.
+// Graph text in, equations out: texts/*.txt hold a graph, a line of dashes, and the program. MAGNETO_UPDATE=1 writes
+// the second half anew.
 #include "lower/lower.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,8 @@ std::string describe(const Lowered& lowered) {
 
 TEST(Lower, TextsInTextsOut) {
   std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(MAGNETO_TEST_DIR "/texts")) paths.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(MAGNETO_TEST_DIR "/texts"))
+    paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   ASSERT_FALSE(paths.empty());
   for (const auto& path : paths) {

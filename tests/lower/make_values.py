@@ -14,7 +14,7 @@ import torch
 
 HERE = pathlib.Path(__file__).parent
 CASES = HERE.parent / "ops" / "cases.txt"
-PER_OP, ELEMENTS = 7, 60
+PER_OP, ELEMENTS = 8, 130
 SKIP = re.compile(r"aten::(rand|bernoulli|normal|uniform|exponential|multinomial|native_dropout$|dropout|log_normal|empty|new_empty|"
                   r".*convolution|_scaled_dot|.*pool|upsample|.*mm$|mv$|dot$|addmv|.*fft|nonzero|_unique|sort|topk|histc|"
                   r"set_|resize|cummax|cummin|logcumsumexp|digamma|erfinv|erfc|gcd|lcm)")

@@ -323,6 +323,15 @@ class Lowering {
 
   void store(const graph::Store& store) {
     const BufferId into = buffers_[store.into.index()];
+    if (!loop::is_known(
+            type(store.into).dtype)) {  // no equation copies such elements: the value's own memory is stored
+      const BufferId own = buffers_[store.value.index()];
+      base::check(own.valid() && !graph_.comes_from_outside(store.value), "lower: %", store.value.index(),
+                  " is stored to an input and has no memory of its own");
+      program().buffer(own).role = loop::Role::kOut;
+      made_.stores.push_back({own, into});
+      return;
+    }
     const BufferId target =
         program().add_buffer(base::concat(name(store.into), "_new"), type(store.into), loop::Role::kOut);
     program().equations.push_back(copied(store.value, target));

@@ -127,7 +127,8 @@ void bind_symbols(const types::TensorType& type, std::vector<uint32_t>& into) {
   bind(type.offset);
 }
 
-Graph compact(const Graph& graph, std::vector<size_t>* kept_inputs, std::vector<size_t>* kept_constants) {
+static Graph compact(const Graph& graph, std::vector<size_t>* kept_inputs, std::vector<size_t>* kept_constants,
+                     bool keep_all) {
   std::vector<bool> read(graph.values().size());
   const auto mark = [&](ValueId id) {
     base::check(id.index() < read.size(), "compact: %", id.index(), " is read, but there are ", read.size(), " values");
@@ -136,10 +137,15 @@ Graph compact(const Graph& graph, std::vector<size_t>* kept_inputs, std::vector<
   for (const Node& node : graph.nodes()) for_each_read(node, mark);
   for (const ValueId id : graph.outputs)
     if (id.valid()) mark(id);
+  for (const Store& store : graph.stores) {
+    mark(store.value);
+    mark(store.into);
+  }
 
   Graph result;
   std::vector<ValueId> renamed(graph.values().size());
-  const std::vector<bool> keep = inputs_to_keep(graph, read);
+  const std::vector<bool> keep =
+      keep_all ? std::vector<bool>(graph.inputs().size(), true) : inputs_to_keep(graph, read);
   if (kept_inputs) kept_inputs->clear();
   if (kept_constants) kept_constants->clear();
   for (size_t i = 0; i < graph.inputs().size(); ++i) {
@@ -150,7 +156,7 @@ Graph compact(const Graph& graph, std::vector<size_t>* kept_inputs, std::vector<
   }
   for (size_t i = 0; i < graph.constants().size(); ++i) {
     const ValueId id = graph.constants()[i];
-    if (!read[id.index()]) continue;
+    if (!read[id.index()] && !keep_all) continue;
     renamed[id.index()] = result.add_constant(graph.value(id).type);
     result.value(renamed[id.index()]).name = graph.value(id).name;
     if (kept_constants) kept_constants->push_back(i);
@@ -179,9 +185,15 @@ Graph compact(const Graph& graph, std::vector<size_t>* kept_inputs, std::vector<
     result.add_node(std::move(copy));
   }
   for (const ValueId id : graph.outputs) result.outputs.push_back(rename(id));
+  for (const Store& store : graph.stores) result.stores.push_back({rename(store.value), rename(store.into)});
   result.conditions = graph.conditions;
   return result;
 }
+
+Graph compact(const Graph& graph, std::vector<size_t>* kept_inputs, std::vector<size_t>* kept_constants) {
+  return compact(graph, kept_inputs, kept_constants, false);
+}
+Graph renumber(const Graph& graph) { return compact(graph, nullptr, nullptr, true); }
 
 Graph evaluate(const Graph& graph, std::span<const int64_t> symbols) {
   const auto number = [&](types::Expr& expr) { expr = expr.evaluate(symbols); };

@@ -63,6 +63,12 @@ struct Node {
   uint32_t place = 0;            ///< index into Graph::places
 };
 
+/// Of a functional graph: once everything has run, the elements of `value` are the elements of the input `into`.
+struct Store {
+  ValueId value, into;
+  friend bool operator==(const Store&, const Store&) = default;
+};
+
 class Graph {
  public:
   ValueId add_input(types::TensorType type, std::string name);
@@ -86,6 +92,7 @@ class Graph {
   const std::vector<Place>& places() const { return places_; }
 
   std::vector<ValueId> outputs;
+  std::vector<Store> stores;                 ///< printed as store %5 -> %0
   std::vector<types::Condition> conditions;  ///< relations of sizes that must hold for this graph to be right
 
  private:
@@ -105,6 +112,8 @@ void bind_symbols(const types::TensorType& type, std::vector<uint32_t>& into);
 /// and `kept_constants` receive, for each remaining one, its old position; both may be null. No node is dropped, nor an
 /// input that alone tells the value of a symbol in use.
 Graph compact(const Graph& graph, std::vector<size_t>* kept_inputs, std::vector<size_t>* kept_constants = nullptr);
+/// Drops only values that no node makes, and renumbers the rest: the caller's inputs and constants stay where they are.
+Graph renumber(const Graph& graph);
 
 /// The graph for these values of its symbols, without conditions.
 Graph evaluate(const Graph& graph, std::span<const int64_t> symbols);

@@ -145,6 +145,12 @@ class Parser {
     if (take("in ")) return definition(Definition::Kind::kInput);
     if (take("const ")) return definition(Definition::Kind::kConstant);
     if (take("where ")) return condition();
+    if (take("store ")) {
+      const ValueId from = value();
+      expect("->");
+      stores_.push_back({from, value()});
+      return expect_end();
+    }
     if (take("out ")) {
       do {
         skip();
@@ -388,6 +394,7 @@ class Parser {
       graph.add_node(std::move(nodes_[i]));
     }
     graph.outputs = std::move(outputs_);
+    graph.stores = std::move(stores_);
     graph.conditions = std::move(conditions_);
     return graph;
   }
@@ -400,6 +407,7 @@ class Parser {
   std::vector<Node> nodes_;
   std::vector<Place> places_;
   std::vector<ValueId> outputs_;
+  std::vector<Store> stores_;
   std::vector<types::Condition> conditions_;
 };
 

@@ -177,6 +177,8 @@ std::string print(const Graph& graph) {
     const uint32_t place = graph.nodes()[i].place;
     add_line(text, print_node(graph, i), place < graph.places().size() ? print_place(graph.places()[place]) : "");
   }
+  for (const Store& store : graph.stores)
+    add_line(text, base::concat("store %", store.value.index(), " -> %", store.into.index()), "");
   if (!graph.outputs.empty()) {
     std::string line = "out ";
     for (size_t i = 0; i < graph.outputs.size(); ++i) {

@@ -26,6 +26,7 @@ class Verifier {
     for (size_t i = 0; i < graph_.nodes().size(); ++i) node(i);
     for (const ValueId id : graph_.outputs)
       if (id.valid()) read(id, "an output");
+    for (size_t i = 0; i < graph_.stores.size(); ++i) store(i);
     return std::move(broken_);
   }
 
@@ -75,6 +76,19 @@ class Verifier {
 
   void read(ValueId id, std::string_view reader) {
     if (in_range(id, reader) && !made_[id.index()]) say("%", id.index(), " is read by ", reader, " before it is made");
+  }
+
+  void store(size_t index) {
+    const Store& store = graph_.stores[index];
+    read(store.value, "a store");
+    const auto& inputs = graph_.inputs();
+    if (std::find(inputs.begin(), inputs.end(), store.into) == inputs.end())
+      return say("%", store.into.index(), " is stored to, but it is no input");
+    const types::TensorType &from = graph_.value(store.value).type, &to = graph_.value(store.into).type;
+    if (from.sizes != to.sizes || from.dtype != to.dtype)
+      say("a store gives ", to_string(from), " to %", store.into.index(), ", which is ", to_string(to));
+    for (size_t other = 0; other < index; ++other)
+      if (graph_.stores[other].into == store.into) say("%", store.into.index(), " is stored to twice");
   }
 
   void node(size_t index) {

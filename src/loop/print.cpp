@@ -34,6 +34,15 @@ namespace magneto::loop {
 
 namespace {
 
+std::string escaped(const std::string& text) {
+  std::string made;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') made += '\\';
+    made += c;
+  }
+  return made;
+}
+
 using base::concat;
 
 constexpr int kComparison = 1, kAboveComparison = 2, kSum = 6, kProduct = 7, kUnary = 8, kWord = 9;
@@ -135,8 +144,8 @@ class Printer {
         return concat("sort ", target(e), e.positions.valid() ? concat(", ", buffer(e.positions)) : "", " over ",
                       program_.axis_name(e.along), e.descending ? " descending: " : ": ", term(e.value));
       case Equation::Kind::kExtern:
-        return concat("extern \"", e.callee, "\" (", names(e.reads), ") -> (", names(e.writes), ") \"", e.arguments,
-                      "\"");
+        return concat("extern \"", e.callee, "\" (", names(e.reads), ") -> (", names(e.writes), ") \"",
+                      escaped(e.arguments), "\"");
     }
     return "";
   }

@@ -52,7 +52,6 @@ class Verifier {
 
   void buffer(BufferId id) {
     const Buffer& b = program_.buffer(id);
-    if (!is_known(b.type.dtype)) say(b.name, " holds ", types::name(b.type.dtype), ", which loops do not compute with");
     if (b.type.sizes.size() != b.type.strides.size())
       say(b.name, " has ", b.type.sizes.size(), " sizes and ", b.type.strides.size(), " strides");
     written_[id.index()] = b.role == Role::kIn;

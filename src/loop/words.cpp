@@ -79,11 +79,16 @@ std::string_view Words::name(std::string_view expected) {
 
 std::string Words::quoted() {
   expect("\"");
-  const size_t end = rest_.find('"');
-  if (end == std::string_view::npos) fail("a closing '\"'");
-  std::string text(rest_.substr(0, end));
-  rest_.remove_prefix(end + 1);
-  return text;
+  std::string text;
+  for (size_t at = 0; at < rest_.size(); ++at) {
+    if (rest_[at] == '"') {
+      rest_.remove_prefix(at + 1);
+      return text;
+    }
+    if (rest_[at] == '\\' && at + 1 < rest_.size()) ++at;
+    text += rest_[at];
+  }
+  fail("a closing '\"'");
 }
 
 std::optional<uint64_t> Words::digits() {

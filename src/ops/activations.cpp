@@ -1,4 +1,7 @@
 // Activations and their derivatives: one output element for each input element, floats only.
+#include <cmath>
+
+#include "ops/bodies_internal.h"
 #include "ops/pointwise_internal.h"
 
 namespace magneto::ops {
@@ -54,9 +57,158 @@ Results dropout_backward(const Call& call) {
   return elementwise(call, {{*grad, false}, {*mask, false}}, grad->dtype, grad->dtype);
 }
 
-#define ACTIVATION(op)                                                      \
-  {.name = "aten::" op, .type = uniform<kFloats, 0>}, {                     \
-    .name = "aten::" op "_", .type = uniform_<kFloats, 0>, .writes = kFirst \
+// ---- bodies: the functions ----------------------------------------------------------------------------------------
+
+Element cut_at_six(Element x) { return min(max(x + 3, 0.0), 6.0); }  // 6 * hardsigmoid
+Element hard_sigmoid(Element x) { return cut_at_six(x) / 6; }
+Element hard_swish(Element x) { return x * cut_at_six(x) / 6; }
+Element mish_of(Element x) { return x * tanh(log1p(exp(x))); }
+Element silu_of(Element x) { return x / (1 + exp(-x)); }
+
+Element celu_body(Body& b) {
+  b.promote({0});
+  const Element x = b.x(0), alpha = b.scalar(1);
+  return where(x > 0, x, alpha * expm1(x / alpha));
+}
+Element elu_body(Body& b) {  // alpha, scale, input_scale
+  b.promote({0});
+  const Element x = b.x(0), scale = b.scalar(2);
+  return where(x < 0, expm1(x * b.scalar(3)) * (b.scalar(1) * scale), x * scale);
+}
+Element leaky_relu_body(Body& b) {
+  b.promote({0});
+  const Element x = b.x(0);
+  return where(x > 0, x, x * b.scalar(1));
+}
+Element threshold_body(Body& b) {
+  b.promote({0});
+  const Element x = b.x(0);
+  return where(x <= b.scalar(1), b.scalar(2), x);
+}
+bool by_tanh(Body& b, size_t argument) {
+  const std::string* how = text(b.call, argument);
+  return how && *how == "tanh";
+}
+constexpr double kCubic = 0.044715;
+constexpr double kSlope = M_2_SQRTPI * M_SQRT1_2;  // sqrt(2 / pi)
+Element gelu_body(Body& b) {
+  b.promote({0});
+  const Element x = b.x(0);
+  if (!by_tanh(b, 1)) return x * 0.5 * (1 + erf(x * M_SQRT1_2));
+  return 0.5 * x * (1 + tanh(kSlope * (x + kCubic * (x * x * x))));
+}
+Element hardtanh_body(Body& b) {
+  b.promote({0});
+  return min(max(b.x(0), b.scalar(1)), b.scalar(2));
+}
+Element hardshrink_body(Body& b) {
+  b.promote({0});
+  const Element x = b.x(0), bound = b.scalar(1);
+  return where((x >= -bound) & (x <= bound), b.number(0), x);
+}
+Element softshrink_body(Body& b) {
+  b.promote({0});
+  const Element x = b.x(0), bound = b.scalar(1);
+  return where(x > bound, x - bound, where(x < -bound, x + bound, x * 0));
+}
+Element softplus_body(Body& b) {  // beta, threshold
+  b.promote({0});
+  const Element x = b.x(0), beta = b.scalar(1), scaled = x * beta;
+  return where(scaled > b.scalar(2), x, log1p(exp(scaled)) / beta);
+}
+Element prelu_body(Body& b) {
+  b.promote({0, 1});
+  const Element x = b.x(0);
+  return where(x > 0, x, b.x(1) * x);
+}
+Element glu_body(Body& b) {
+  b.promote({0});
+  const auto dim = dimension(b.call, 1, b.index.size());
+  if (!dim) return b.decline();
+  Index second = b.index;
+  second[*dim] = second[*dim] + b.size(b.type.sizes[*dim]);
+  return b.at(0, b.index) * sigmoid(b.at(0, second));
+}
+
+// ---- bodies: the derivatives ---------------------------------------------------------------------------------------
+
+Element elu_backward_body(Body& b) {  // grad, alpha, scale, input_scale, is_result, self or result
+  b.promote({0, 5});
+  const Element grad = b.x(0), x = b.x(5), scale = b.scalar(2), slope = b.scalar(3), low = b.scalar(1) * scale;
+  if (known(flag(b.call, 4))) return where(x <= 0, grad * slope * (x + low), grad * scale);
+  return where(x <= 0, grad * slope * low * exp(x * slope), grad * scale);
+}
+Element gelu_backward_body(Body& b) {
+  b.promote({0, 1});
+  const Element grad = b.x(0), x = b.x(1);
+  if (!by_tanh(b, 2)) {
+    const Element below = 0.5 * (1 + erf(x * M_SQRT1_2)), density = exp(-0.5 * x * x) * (M_2_SQRTPI * M_SQRT1_2 * 0.5);
+    return grad * (below + x * density);
+  }
+  const Element t = tanh(kSlope * (x + kCubic * (x * x * x)));
+  const Element inner = kSlope * (1 + 3 * kCubic * (x * x));
+  return grad * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner);
+}
+Element glu_backward_body(Body& b) {
+  b.promote({0, 1});
+  const auto dim = dimension(b.call, 2, b.index.size());
+  if (!dim) return b.decline();
+  const Element half = b.size(Expr::floor_div(b.type.sizes[*dim], 2)), i = b.index[*dim];
+  const Element in_first = i < half;
+  Index first = b.index, second = b.index;
+  first[*dim] = where(in_first, i, i - half);
+  second[*dim] = first[*dim] + half;
+  const Element grad = b.at(0, first), s = sigmoid(b.at(1, second));
+  return where(in_first, s * grad, (1 - s) * s * grad * b.at(1, first));
+}
+Element hardsigmoid_backward_body(Body& b) {
+  b.promote({0, 1});
+  const Element x = b.x(1);
+  return where((x > -3) & (x < 3), b.x(0) * (1.0 / 6), b.number(0));
+}
+Element hardswish_backward_body(Body& b) {
+  b.promote({0, 1});
+  const Element grad = b.x(0), x = b.x(1);
+  return where(x <= -3, b.number(0), where(x < 3, grad * (x / 3 + 0.5), grad));
+}
+Element hardtanh_backward_body(Body& b) {
+  b.promote({0, 1});
+  const Element x = b.x(1);
+  return where((x <= b.scalar(2)) | (x >= b.scalar(3)), b.number(0), b.x(0));
+}
+Element leaky_relu_backward_body(Body& b) {
+  b.promote({0, 1});
+  const Element grad = b.x(0);
+  return where(b.x(1) > 0, grad, grad * b.scalar(2));
+}
+Element mish_backward_body(Body& b) {
+  b.promote({0, 1});
+  const Element x = b.x(1), t = tanh(log1p(exp(x)));
+  return b.x(0) * (t + x * sigmoid(x) * (1 - t * t));
+}
+Element dropout_backward_body(Body& b) {
+  b.promote({0});
+  return b.x(0) * b.x(1) * b.scalar(2);
+}
+Element sigmoid_backward_of(Element grad, Element y) { return grad * (1 - y) * y; }
+Element silu_backward_of(Element grad, Element x) {
+  const Element s = sigmoid(x);
+  return grad * s * (1 + x * (1 - s));
+}
+Element softplus_backward_body(Body& b) {
+  b.promote({0, 1});
+  const Element grad = b.x(0), scaled = b.x(1) * b.scalar(2), z = exp(scaled);
+  return where(scaled > b.scalar(3), grad, grad * z / (z + 1));
+}
+Element tanh_backward_of(Element grad, Element y) { return grad * (1 - y * y); }
+Element threshold_backward_body(Body& b) {
+  b.promote({0, 1});
+  return where(b.x(1) <= b.scalar(2), b.number(0), b.x(0));
+}
+
+#define ACTIVATION(op, element)                                                                        \
+  {.name = "aten::" op, .type = uniform<kFloats, 0>, .body = element}, {                               \
+    .name = "aten::" op "_", .type = uniform_<kFloats, 0>, .writes = kFirst, .functional = "aten::" op \
   }
 
 // A kernel refuses any other word: eager's error belongs to the line of the call.
@@ -67,38 +219,38 @@ Results gelu(const Call& call) {
 }
 
 constexpr Op kOps[] = {
-    ACTIVATION("celu"),
-    ACTIVATION("elu"),
-    ACTIVATION("hardsigmoid"),
-    ACTIVATION("hardswish"),
-    ACTIVATION("leaky_relu"),
-    ACTIVATION("mish"),
-    ACTIVATION("silu"),
-    ACTIVATION("threshold"),
-    {.name = "aten::gelu", .type = gelu<uniform<kFloats, 0>, 1>},
-    {.name = "aten::gelu_", .type = gelu<uniform_<kFloats, 0>, 1>, .writes = kFirst},
-    {.name = "aten::hardtanh", .type = like_itself},
-    {.name = "aten::hardtanh_", .type = uniform_<kFloats, 0>, .writes = kFirst},
-    {.name = "aten::hardshrink", .type = uniform<kFloats, 0>},
-    {.name = "aten::softplus", .type = uniform<kFloats, 0>},
-    {.name = "aten::softshrink", .type = uniform<kFloats, 0>},
-    {.name = "aten::_prelu_kernel", .type = prelu},
-    {.name = "aten::glu", .type = glu},
+    ACTIVATION("celu", celu_body),
+    ACTIVATION("elu", elu_body),
+    ACTIVATION("hardsigmoid", of_one<hard_sigmoid>),
+    ACTIVATION("hardswish", of_one<hard_swish>),
+    ACTIVATION("leaky_relu", leaky_relu_body),
+    ACTIVATION("mish", of_one<mish_of>),
+    ACTIVATION("silu", of_one<silu_of>),
+    ACTIVATION("threshold", threshold_body),
+    {.name = "aten::gelu", .type = gelu<uniform<kFloats, 0>, 1>, .body = gelu_body},
+    {.name = "aten::gelu_", .type = gelu<uniform_<kFloats, 0>, 1>, .writes = kFirst, .functional = "aten::gelu"},
+    {.name = "aten::hardtanh", .type = like_itself, .body = hardtanh_body},
+    {.name = "aten::hardtanh_", .type = uniform_<kFloats, 0>, .writes = kFirst, .functional = "aten::hardtanh"},
+    {.name = "aten::hardshrink", .type = uniform<kFloats, 0>, .body = hardshrink_body},
+    {.name = "aten::softplus", .type = uniform<kFloats, 0>, .body = softplus_body},
+    {.name = "aten::softshrink", .type = uniform<kFloats, 0>, .body = softshrink_body},
+    {.name = "aten::_prelu_kernel", .type = prelu, .body = prelu_body},
+    {.name = "aten::glu", .type = glu, .body = glu_body},
 
-    {.name = "aten::elu_backward", .type = uniform<kFloats, 0, 5>},
-    {.name = "aten::gelu_backward", .type = gelu<uniform<kFloats, 0, 1>, 2>},
-    {.name = "aten::glu_backward", .type = glu_backward},
-    {.name = "aten::hardsigmoid_backward", .type = uniform<kFloats, 0, 1>},
-    {.name = "aten::hardswish_backward", .type = uniform<kFloats, 0, 1>},
-    {.name = "aten::hardtanh_backward", .type = uniform<kFloats, 0, 1>},
-    {.name = "aten::leaky_relu_backward", .type = uniform<kFloats, 1, 0>},
-    {.name = "aten::mish_backward", .type = uniform<kFloats, 0, 1>},
-    {.name = "aten::native_dropout_backward", .type = dropout_backward},
-    {.name = "aten::sigmoid_backward", .type = uniform<kFloats, 0, 1>},
-    {.name = "aten::silu_backward", .type = uniform<kFloats, 0, 1>},
-    {.name = "aten::softplus_backward", .type = uniform<kFloats, 0, 1>},
-    {.name = "aten::tanh_backward", .type = uniform<kFloats, 0, 1>},
-    {.name = "aten::threshold_backward", .type = uniform<kFloats, 1, 0>},
+    {.name = "aten::elu_backward", .type = uniform<kFloats, 0, 5>, .body = elu_backward_body},
+    {.name = "aten::gelu_backward", .type = gelu<uniform<kFloats, 0, 1>, 2>, .body = gelu_backward_body},
+    {.name = "aten::glu_backward", .type = glu_backward, .body = glu_backward_body},
+    {.name = "aten::hardsigmoid_backward", .type = uniform<kFloats, 0, 1>, .body = hardsigmoid_backward_body},
+    {.name = "aten::hardswish_backward", .type = uniform<kFloats, 0, 1>, .body = hardswish_backward_body},
+    {.name = "aten::hardtanh_backward", .type = uniform<kFloats, 0, 1>, .body = hardtanh_backward_body},
+    {.name = "aten::leaky_relu_backward", .type = uniform<kFloats, 1, 0>, .body = leaky_relu_backward_body},
+    {.name = "aten::mish_backward", .type = uniform<kFloats, 0, 1>, .body = mish_backward_body},
+    {.name = "aten::native_dropout_backward", .type = dropout_backward, .body = dropout_backward_body},
+    {.name = "aten::sigmoid_backward", .type = uniform<kFloats, 0, 1>, .body = by_two<sigmoid_backward_of>},
+    {.name = "aten::silu_backward", .type = uniform<kFloats, 0, 1>, .body = by_two<silu_backward_of>},
+    {.name = "aten::softplus_backward", .type = uniform<kFloats, 0, 1>, .body = softplus_backward_body},
+    {.name = "aten::tanh_backward", .type = uniform<kFloats, 0, 1>, .body = by_two<tanh_backward_of>},
+    {.name = "aten::threshold_backward", .type = uniform<kFloats, 1, 0>, .body = threshold_backward_body},
 };
 #undef ACTIVATION
 

@@ -1,6 +1,7 @@
 // Tensors made from sizes, from numbers, or in the image of another tensor; and copies.
 #include <cmath>
 
+#include "ops/body.h"
 #include "ops/rules_internal.h"
 
 namespace magneto::ops {
@@ -209,34 +210,76 @@ Results linspace(const Call& call) {
   return filled(call, &sizes, options_at(call, 3, call.default_dtype, {}));
 }
 
+// ---- bodies --------------------------------------------------------------------------------------------------------
+
+template <int value>
+Element constant_body(Body& b) {
+  b.compute_as(b.type.dtype);
+  return b.number(value);
+}
+template <size_t argument>
+Element number_body(Body& b) {
+  b.compute_as(b.type.dtype);
+  return b.x(argument, {});  // a number, or a tensor without dimensions
+}
+// An empty tensor may hold anything; zeros are the same in every run. (constant_body<0>)
+// Elements in another type or layout.
+Element copy_body(Body& b) {
+  if (b.type.device != b.type_of(0).device) return {};  // between devices a copy is no kernel
+  b.compute_as(b.type.dtype);
+  return b.x(0);
+}
+Element copied_body(Body& b) {  // copy: self, source
+  if (b.type.device != b.type_of(1).device) return {};
+  b.compute_as(b.type.dtype);
+  return b.x(1);
+}
+// start + i * step, in the type that torch counts in.
+Element range_of(Body& b, std::optional<size_t> start, std::optional<size_t> step) {
+  const bool whole = !types::is_floating(b.type.dtype);
+  b.dtype = whole ? Dtype::kI64 : b.type.dtype == Dtype::kF64 ? Dtype::kF64 : Dtype::kF32;
+  const Element i = cast(b.dtype, b.index[0]);
+  const Element walked = step ? i * b.scalar(*step) : i;
+  return start ? b.scalar(*start) + walked : walked;
+}
+Element range_to_body(Body& b) { return range_of(b, std::nullopt, std::nullopt); }
+Element range_from_body(Body& b) { return range_of(b, 0, std::nullopt); }
+Element range_by_body(Body& b) { return range_of(b, 0, 2); }
+Element eye_body(Body& b) { return b.index[0] == b.index[1]; }
+
 constexpr Op kOps[] = {
-    {.name = "aten::_to_copy", .type = to_copy},
-    {.name = "aten::arange", .type = range_to},
-    {.name = "aten::arange.start", .type = range_from},
-    {.name = "aten::arange.start_step", .type = range_by},
-    {.name = "aten::clone", .type = clone},
-    {.name = "aten::copy_", .type = copy_, .writes = kFirst},
-    {.name = "aten::empty.memory_format", .type = empty},
-    {.name = "aten::empty_like", .type = like},
-    {.name = "aten::empty_strided", .type = empty_strided},
-    {.name = "aten::eye", .type = eye},
-    {.name = "aten::eye.m", .type = eye_rectangle},
-    {.name = "aten::fill_.Scalar", .type = fill_, .writes = kFirst},
-    {.name = "aten::fill_.Tensor", .type = fill_, .writes = kFirst},
-    {.name = "aten::full", .type = full},
-    {.name = "aten::full_like", .type = full_like},
+    {.name = "aten::_to_copy", .type = to_copy, .body = copy_body},
+    {.name = "aten::arange", .type = range_to, .body = range_to_body},
+    {.name = "aten::arange.start", .type = range_from, .body = range_from_body},
+    {.name = "aten::arange.start_step", .type = range_by, .body = range_by_body},
+    {.name = "aten::clone", .type = clone, .body = copy_body},
+    {.name = "aten::copy_", .type = copy_, .writes = kFirst, .functional = "aten::copy"},
+    {.name = "aten::empty.memory_format", .type = empty, .body = constant_body<0>},
+    {.name = "aten::empty_like", .type = like, .body = constant_body<0>},
+    {.name = "aten::empty_strided", .type = empty_strided, .body = constant_body<0>},
+    {.name = "aten::eye", .type = eye, .body = eye_body},
+    {.name = "aten::eye.m", .type = eye_rectangle, .body = eye_body},
+    {.name = "aten::fill_.Scalar", .type = fill_, .writes = kFirst, .functional = "aten::fill.Scalar"},
+    {.name = "aten::fill_.Tensor", .type = fill_, .writes = kFirst, .functional = "aten::fill.Tensor"},
+    {.name = "aten::full", .type = full, .body = number_body<1>},
+    {.name = "aten::full_like", .type = full_like, .body = number_body<1>},
     {.name = "aten::linspace", .type = linspace},
-    {.name = "aten::new_empty", .type = new_filled},
-    {.name = "aten::new_empty_strided", .type = new_empty_strided},
-    {.name = "aten::new_full", .type = new_full},
-    {.name = "aten::new_ones", .type = new_filled},
-    {.name = "aten::new_zeros", .type = new_filled},
-    {.name = "aten::ones", .type = zeros},
-    {.name = "aten::ones_like", .type = like},
-    {.name = "aten::scalar_tensor", .type = scalar_tensor},
-    {.name = "aten::zero_", .type = zero_, .writes = kFirst},
-    {.name = "aten::zeros", .type = zeros},
-    {.name = "aten::zeros_like", .type = like},
+    {.name = "aten::new_empty", .type = new_filled, .body = constant_body<0>},
+    {.name = "aten::new_empty_strided", .type = new_empty_strided, .body = constant_body<0>},
+    {.name = "aten::new_full", .type = new_full, .body = number_body<2>},
+    {.name = "aten::new_ones", .type = new_filled, .body = constant_body<1>},
+    {.name = "aten::new_zeros", .type = new_filled, .body = constant_body<0>},
+    {.name = "aten::ones", .type = zeros, .body = constant_body<1>},
+    {.name = "aten::ones_like", .type = like, .body = constant_body<1>},
+    {.name = "aten::scalar_tensor", .type = scalar_tensor, .body = number_body<0>},
+    {.name = "aten::zero_", .type = zero_, .writes = kFirst, .functional = "aten::zero"},
+    {.name = "aten::zeros", .type = zeros, .body = constant_body<0>},
+    {.name = "aten::zeros_like", .type = like, .body = constant_body<0>},
+    // Only functionalisation writes these.
+    {.name = "aten::copy", .body = copied_body},
+    {.name = "aten::fill.Scalar", .body = number_body<1>},
+    {.name = "aten::fill.Tensor", .body = number_body<1>},
+    {.name = "aten::zero", .body = constant_body<0>},
 };
 
 }  // namespace

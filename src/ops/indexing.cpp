@@ -1,4 +1,6 @@
 // Operators with positions from data: they fail when a position lies outside, which only the run can tell.
+#include "ops/body.h"
+#include "ops/expander.h"
 #include "ops/pointwise_internal.h"
 
 namespace magneto::ops {
@@ -243,31 +245,271 @@ Results masked_fill_(const Call& call) {
   return fills(call) ? in_place(call, tensor(call, 1)->sizes, tensor(call, 0)->dtype) : std::nullopt;
 }
 
+// ---- bodies: elements at positions from data, each checked against the size of its dimension
+// -------------------------
+
+using graph::ValueId;
+
+// Whether negative positions count from the end: so they do in x[i], but not in gather and its like.
+enum class Negative : uint8_t { kWrong, kFromEnd };
+Element position(Body& b, Element index, const Expr& size, Negative negative) {
+  Element at = cast(Dtype::kI64, index);
+  if (negative == Negative::kFromEnd) at = where(at < 0, at + b.size(size), at);
+  return checked(at, b.size(size));
+}
+
+Element embedding_body(Body& b) {  // weight, indices
+  const Index at(b.index.begin(), b.index.end() - 1);
+  return b.at(0, {position(b, b.at(1, at), b.type_of(0).sizes[0], Negative::kWrong), b.index.back()});
+}
+Element index_select_body(Body& b) {  // self, dim, index
+  const TensorType& self = b.type_of(0);
+  const auto dim = dimension(b.call, 1, self.sizes.size());
+  if (!dim || self.sizes.empty()) return b.decline();
+  Index at = b.index;
+  const Index of_index = b.type_of(2).sizes.empty() ? Index() : Index{b.index[*dim]};
+  at[*dim] = position(b, b.at(2, of_index), self.sizes[*dim], Negative::kWrong);
+  return b.at(0, at);
+}
+Element gather_body(Body& b) {  // self, dim, index
+  const TensorType& self = b.type_of(0);
+  const auto dim = dimension(b.call, 1, self.sizes.size());
+  if (!dim) return b.decline();
+  Index at = b.index;
+  if (at.empty()) {
+    const Element only = position(b, b.at(2, at), 1, Negative::kWrong);
+    return where(only == 0, b.at(0, at), b.at(0, at));
+  }
+  at[*dim] = position(b, b.at(2, at), self.sizes[*dim], Negative::kWrong);
+  return b.at(0, at);
+}
+
+// x[i, :, j]: which dimensions of self have an index, and where the dimensions of the broadcast indices stand in the
+// result.
+struct Indexed {
+  std::vector<ValueId> of_dim;  // invalid: the dimension is kept
+  size_t begin = 0, rank = 0;   // of the indices in the result
+};
+std::optional<Indexed> indexed(const Call& call, const TensorType& self) {
+  const auto* list = std::get_if<std::vector<ValueId>>(&call.args[1]);
+  if (!list || list->size() > self.sizes.size()) return std::nullopt;
+  Indexed made;
+  made.of_dim.resize(self.sizes.size());
+  size_t first = self.sizes.size(), last = 0, count = 0;
+  for (size_t d = 0; d < list->size(); ++d) {
+    if (!(*list)[d].valid()) continue;
+    if (!is_index(call.type((*list)[d]))) return std::nullopt;
+    made.of_dim[d] = (*list)[d];
+    made.rank = std::max(made.rank, call.type((*list)[d]).sizes.size());
+    first = std::min(first, d);
+    last = d;
+    ++count;
+  }
+  if (count == 0) return std::nullopt;
+  made.begin = last - first + 1 == count ? first : 0;
+  return made;
+}
+// The place in self of an element of the result.
+std::optional<Index> place_of(Body& b, const Indexed& at, const TensorType& self, const Index& index) {
+  Index place;
+  size_t next = 0;
+  for (size_t d = 0; d < self.sizes.size(); ++d) {
+    if (!at.of_dim[d].valid()) {
+      if (next == at.begin) next += at.rank;
+      place.push_back(index[next++]);
+      continue;
+    }
+    const Sizes& sizes = b.call.type(at.of_dim[d]).sizes;
+    Index from;
+    for (size_t k = 0; k < sizes.size(); ++k)
+      from.push_back(sizes[k] == Expr(1) ? b.whole(0) : index[at.begin + at.rank - sizes.size() + k]);
+    place.push_back(position(b, b.at(at.of_dim[d], from), self.sizes[d], Negative::kFromEnd));
+  }
+  return place;
+}
+Element index_body(Body& b) {
+  const TensorType& self = b.type_of(0);
+  const auto at = indexed(b.call, self);
+  const auto place = at ? place_of(b, *at, self, b.index) : std::nullopt;
+  return place ? b.at(0, *place) : b.decline();
+}
+
+Element masked_fill_body(Body& b) {  // self, mask, value
+  b.dtype = Dtype::kBool;
+  const Element mask = b.x(1);
+  b.compute_as(b.type.dtype);
+  return where(mask, b.x(2), b.x(0));
+}
+
+// ---- scatters ------------------------------------------------------------------------------------------------------
+
+// Half types are added up in f32. `tensors`: the arguments that hold elements.
+template <const char* name, size_t... tensors>
+Values added_widened(Expander& e) {
+  if (!loop::is_half(e.results[0].dtype)) return {};
+  std::vector<graph::Arg> args(e.call.args.begin(), e.call.args.end());
+  for (const size_t i : {tensors...})
+    if (e.tensor(i).valid()) args[i] = e.widened(e.tensor(i));
+  return {e.to(e.results[0].dtype, e.add(name, std::move(args)))};
+}
+constexpr char kScatterAdd[] = "aten::scatter_add";
+constexpr char kIndexAdd[] = "aten::index_add";
+constexpr char kIndexPut[] = "aten::index_put";
+constexpr char kEmbeddingBackward[] = "aten::embedding_dense_backward";
+Values put_widened(Expander& e) { return known(flag(e.call, 3)) ? added_widened<kIndexPut, 0, 2>(e) : Values(); }
+
+void start_scatter(Body& b, loop::Equation& equation, std::optional<loop::Fold> fold) {
+  equation.kind = loop::Equation::Kind::kScatter;
+  equation.fold = fold;
+  b.compute_as(b.type.dtype);
+}
+bool finish_scatter(Body& b, loop::Equation& equation, const Index& at, Element value) {
+  for (const Element& e : at) equation.index.push_back(e.term());
+  if (equation.fold && (loop::is_half(b.type.dtype) || b.type.dtype == Dtype::kBool)) return false;
+  equation.value = cast(b.type.dtype, value).term();
+  return !equation.over.empty();
+}
+template <bool adds>
+bool scatter_equation(Body& b, loop::Equation& equation) {  // self, dim, index, source or number
+  const auto dim = dimension(b.call, 1, b.type.sizes.size());
+  if (!dim || b.type.sizes.empty()) return false;
+  start_scatter(b, equation, adds ? std::optional(loop::Fold::kSum) : std::nullopt);
+  Index at = b.open(b.type_of(2).sizes, equation.over);
+  const Element value = tensor(b.call, 3) ? b.at(3, at) : b.scalar(3);
+  at[*dim] = position(b, b.at(2, at), b.type.sizes[*dim], Negative::kWrong);
+  b.base = std::get<ValueId>(b.call.args[0]);
+  return finish_scatter(b, equation, at, value);
+}
+template <bool adds>
+bool index_add_equation(Body& b, loop::Equation& equation) {  // self, dim, index, source, alpha
+  const auto dim = dimension(b.call, 1, b.type.sizes.size());
+  if (!dim || b.type.sizes.empty()) return false;
+  start_scatter(b, equation, adds ? std::optional(loop::Fold::kSum) : std::nullopt);
+  Index at = b.open(b.type_of(3).sizes, equation.over);
+  Element value = cast(b.dtype, b.at(3, at));
+  if (adds && number(b.call, 4) != 1) value = b.scalar(4) * value;
+  at[*dim] = position(b, b.at(2, {at[*dim]}), b.type.sizes[*dim], Negative::kWrong);
+  b.base = std::get<ValueId>(b.call.args[0]);
+  return finish_scatter(b, equation, at, value);
+}
+bool index_put_equation(Body& b, loop::Equation& equation) {  // self, indices, values, accumulate
+  const auto accumulate = flag(b.call, 3);
+  const auto at = indexed(b.call, b.type);
+  if (!accumulate || !at) return false;
+  start_scatter(b, equation, *accumulate ? std::optional(loop::Fold::kSum) : std::nullopt);
+  // the space of the selection: dimensions before the indices, those of the indices, the rest
+  Sizes shape(at->rank, Expr(1)), space;
+  for (const ValueId id : at->of_dim) {
+    if (!id.valid()) continue;
+    const Sizes& sizes = b.call.type(id).sizes;
+    for (size_t k = 0; k < sizes.size(); ++k)
+      if (sizes[k] != Expr(1)) shape[at->rank - sizes.size() + k] = sizes[k];
+  }
+  for (size_t d = 0; d < at->of_dim.size(); ++d) {
+    if (at->of_dim[d].valid()) continue;
+    if (space.size() == at->begin) space.insert(space.end(), shape.begin(), shape.end());
+    space.push_back(b.type.sizes[d]);
+  }
+  if (space.size() <= at->begin) space.insert(space.end(), shape.begin(), shape.end());
+  const Index index = b.open(space, equation.over);
+  const auto place = place_of(b, *at, b.type, index);
+  if (!place) return false;
+  const Sizes& values = b.type_of(2).sizes;
+  Index from;
+  for (size_t k = 0; k < values.size(); ++k)
+    from.push_back(values[k] == Expr(1) ? b.whole(0) : index[space.size() - values.size() + k]);
+  b.base = std::get<ValueId>(b.call.args[0]);
+  return finish_scatter(b, equation, *place, b.at(2, from));
+}
+bool embedding_backward_equation(Body& b, loop::Equation& equation) {  // grad, indices, rows, padding, by frequency
+  const auto padding = integer(b.call, 3);
+  if (!padding || flag(b.call, 4) != false) return false;
+  start_scatter(b, equation, loop::Fold::kSum);
+  const Index at = b.open(b.type_of(0).sizes, equation.over);
+  const Element row = cast(Dtype::kI64, b.at(1, Index(at.begin(), at.end() - 1)));
+  const Element grad = b.at(0, at);
+  // the row of the padding gets no gradient; torch counts no other index as wrong
+  const Element value = where(row == b.size(*padding), b.number(0), grad);
+  return finish_scatter(b, equation, {checked(row, b.size(b.type.sizes[0])), at.back()}, value);
+}
+
 constexpr Op kOps[] = {
-    {.name = "aten::_unsafe_index.Tensor", .type = index, .may_raise_on_data = true},
-    {.name = "aten::_unsafe_index_put", .type = index_put, .may_raise_on_data = true},
-    {.name = "aten::embedding", .type = embedding, .may_raise_on_data = true},
-    {.name = "aten::embedding_dense_backward", .type = embedding_backward, .may_raise_on_data = true},
-    {.name = "aten::gather", .type = gather, .may_raise_on_data = true},
-    {.name = "aten::index.Tensor", .type = index, .may_raise_on_data = true},
-    {.name = "aten::index_add", .type = index_add, .may_raise_on_data = true},
-    {.name = "aten::index_add_", .type = index_add_, .writes = kFirst, .may_raise_on_data = true},
-    {.name = "aten::index_copy", .type = index_copy, .may_raise_on_data = true},
-    {.name = "aten::index_put", .type = index_put, .may_raise_on_data = true},
-    {.name = "aten::index_put_", .type = index_put_, .writes = kFirst, .may_raise_on_data = true},
-    {.name = "aten::index_select", .type = index_select, .may_raise_on_data = true},
-    {.name = "aten::masked_fill.Scalar", .type = masked_fill},
-    {.name = "aten::masked_fill.Tensor", .type = masked_fill},
-    {.name = "aten::masked_fill_.Scalar", .type = masked_fill_, .writes = kFirst},
-    {.name = "aten::masked_fill_.Tensor", .type = masked_fill_, .writes = kFirst},
+    {.name = "aten::_unsafe_index.Tensor", .type = index, .may_raise_on_data = true, .body = index_body},
+    {.name = "aten::_unsafe_index_put",
+     .type = index_put,
+     .may_raise_on_data = true,
+     .equation = index_put_equation,
+     .expand = put_widened},
+    {.name = "aten::embedding", .type = embedding, .may_raise_on_data = true, .body = embedding_body},
+    {.name = "aten::embedding_dense_backward",
+     .type = embedding_backward,
+     .may_raise_on_data = true,
+     .equation = embedding_backward_equation,
+     .expand = added_widened<kEmbeddingBackward, 0>},
+    {.name = "aten::gather", .type = gather, .may_raise_on_data = true, .body = gather_body},
+    {.name = "aten::index.Tensor", .type = index, .may_raise_on_data = true, .body = index_body},
+    {.name = "aten::index_add",
+     .type = index_add,
+     .may_raise_on_data = true,
+     .equation = index_add_equation<true>,
+     .expand = added_widened<kIndexAdd, 0, 3>},
+    {.name = "aten::index_add_",
+     .type = index_add_,
+     .writes = kFirst,
+     .may_raise_on_data = true,
+     .functional = "aten::index_add"},
+    {.name = "aten::index_copy", .type = index_copy, .may_raise_on_data = true, .equation = index_add_equation<false>},
+    {.name = "aten::index_put",
+     .type = index_put,
+     .may_raise_on_data = true,
+     .equation = index_put_equation,
+     .expand = put_widened},
+    {.name = "aten::index_put_",
+     .type = index_put_,
+     .writes = kFirst,
+     .may_raise_on_data = true,
+     .functional = "aten::index_put"},
+    {.name = "aten::index_select", .type = index_select, .may_raise_on_data = true, .body = index_select_body},
+    {.name = "aten::masked_fill.Scalar", .type = masked_fill, .body = masked_fill_body},
+    {.name = "aten::masked_fill.Tensor", .type = masked_fill, .body = masked_fill_body},
+    {.name = "aten::masked_fill_.Scalar",
+     .type = masked_fill_,
+     .writes = kFirst,
+     .functional = "aten::masked_fill.Scalar"},
+    {.name = "aten::masked_fill_.Tensor",
+     .type = masked_fill_,
+     .writes = kFirst,
+     .functional = "aten::masked_fill.Tensor"},
     {.name = "aten::nonzero"},  // its size is data
     {.name = "aten::_unique2"},
-    {.name = "aten::scatter.src", .type = scatter<true>, .may_raise_on_data = true},
-    {.name = "aten::scatter.value", .type = scatter<false>, .may_raise_on_data = true},
-    {.name = "aten::scatter_.src", .type = scatter_<true>, .writes = kFirst, .may_raise_on_data = true},
-    {.name = "aten::scatter_.value", .type = scatter_<false>, .writes = kFirst, .may_raise_on_data = true},
-    {.name = "aten::scatter_add", .type = scatter<true>, .may_raise_on_data = true},
-    {.name = "aten::scatter_add_", .type = scatter_<true>, .writes = kFirst, .may_raise_on_data = true},
+    {.name = "aten::scatter.src",
+     .type = scatter<true>,
+     .may_raise_on_data = true,
+     .equation = scatter_equation<false>},
+    {.name = "aten::scatter.value",
+     .type = scatter<false>,
+     .may_raise_on_data = true,
+     .equation = scatter_equation<false>},
+    {.name = "aten::scatter_.src",
+     .type = scatter_<true>,
+     .writes = kFirst,
+     .may_raise_on_data = true,
+     .functional = "aten::scatter.src"},
+    {.name = "aten::scatter_.value",
+     .type = scatter_<false>,
+     .writes = kFirst,
+     .may_raise_on_data = true,
+     .functional = "aten::scatter.value"},
+    {.name = "aten::scatter_add",
+     .type = scatter<true>,
+     .may_raise_on_data = true,
+     .equation = scatter_equation<true>,
+     .expand = added_widened<kScatterAdd, 0, 3>},
+    {.name = "aten::scatter_add_",
+     .type = scatter_<true>,
+     .writes = kFirst,
+     .may_raise_on_data = true,
+     .functional = "aten::scatter_add"},
     {.name = "aten::scatter_reduce.two", .type = scatter_reduce, .may_raise_on_data = true},
 };
 

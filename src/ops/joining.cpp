@@ -1,4 +1,5 @@
 // Operators that put tensors together or lay one out anew: cat, stack, repeat, pad, flip, roll, and backward of views.
+#include "ops/body.h"
 #include "ops/rules_internal.h"
 
 namespace magneto::ops {
@@ -111,24 +112,99 @@ Results pad(const Call& call) {
   return result ? just(std::move(*result)) : std::nullopt;
 }
 
-// The gradient of a view: zeros of the sizes of the input.
-Results zeros_of(const Call& call) {
-  const TensorType* grad = tensor(call, 0);
-  const Sizes* sizes = integers(call, 1);
-  if (!grad || !sizes || !is_plain(grad->dtype)) return std::nullopt;
-  return just(fresh(grad->dtype, grad->device, *sizes));
+// ---- bodies: each element comes from one place of one tensor -------------------------------------------------------
+
+// One piece after the other: where an index lies behind the end of a piece, the next one is asked.
+Element cat_body(Body& b) {
+  const auto& list = std::get<std::vector<graph::ValueId>>(b.call.args[0]);
+  const auto dim = dimension(b.call, 1, b.index.size());
+  if (!dim) return b.decline();
+  b.compute_as(b.type.dtype);
+  std::vector<std::pair<Expr, Element>> pieces;  // behind which position, and its element
+  Expr start = 0;
+  for (const graph::ValueId id : list) {
+    const TensorType& type = b.call.type(id);
+    if (is_skipped(type)) continue;
+    const Expr end = start + type.sizes[*dim];
+    Index at = b.index;
+    at[*dim] = at[*dim] - b.size(start);
+    const Element i = b.index[*dim];
+    const Element from_here = start == Expr(0) ? i < b.size(end) : (i >= b.size(start)) & (i < b.size(end));
+    pieces.emplace_back(end, cast(b.dtype, b.at_if(id, at, from_here, 0)));
+    start = end;
+  }
+  Element value = pieces.empty() ? b.number(0) : pieces.back().second;
+  for (size_t k = pieces.size(); k-- > 1;)
+    value = where(b.index[*dim] < b.size(pieces[k - 1].first), pieces[k - 1].second, value);
+  return value;
+}
+Element stack_body(Body& b) {
+  const auto& list = std::get<std::vector<graph::ValueId>>(b.call.args[0]);
+  const auto dim = dimension(b.call, 1, b.index.size());
+  if (!dim) return b.decline();
+  b.compute_as(b.type.dtype);
+  Index at = b.index;
+  at.erase(at.begin() + static_cast<ptrdiff_t>(*dim));
+  Element value = cast(b.dtype, b.at(list.back(), at));
+  for (size_t k = list.size() - 1; k-- > 0;)
+    value = where(b.index[*dim] == b.whole(static_cast<int64_t>(k)), cast(b.dtype, b.at(list[k], at)), value);
+  return value;
+}
+Element repeat_body(Body& b) {
+  const TensorType& self = b.type_of(0);
+  const size_t shift = b.index.size() - self.sizes.size();
+  Index at;
+  for (size_t d = 0; d < self.sizes.size(); ++d)
+    at.push_back(self.sizes[d] == b.type.sizes[d + shift] ? b.index[d + shift]
+                                                          : b.index[d + shift] % b.size(self.sizes[d]));
+  return b.at(0, at);
+}
+Element flip_body(Body& b) {
+  const auto dims = numbers(b.call, 1);
+  if (!dims) return b.decline();
+  Index at = b.index;
+  for (const int64_t dim : *dims)
+    if (const auto d = dimension(dim, at.size()); d && !at.empty()) at[*d] = b.size(b.type.sizes[*d] - 1) - at[*d];
+  return b.at(0, at);
+}
+Element roll_body(Body& b) {  // positions move up by the shifts
+  const Sizes* shifts = integers(b.call, 1);
+  const auto dims = numbers(b.call, 2);
+  if (!shifts || !dims || dims->size() != shifts->size()) return b.decline();
+  Index at = b.index;
+  for (size_t k = 0; k < dims->size(); ++k) {
+    const auto d = dimension((*dims)[k], at.size());
+    if (!d || at.empty()) return b.decline();
+    at[*d] = (at[*d] - b.size((*shifts)[k])) % b.size(b.type.sizes[*d]);
+  }
+  return b.at(0, at);
+}
+Element pad_body(Body& b) {  // self, pads, value
+  const Sizes* pads = integers(b.call, 1);
+  const auto value = real(b.call, 2);
+  if (!pads || !value) return b.decline();
+  const Sizes& sizes = b.type_of(0).sizes;
+  Index at = b.index;
+  Element inside{};
+  for (size_t k = 0; k < pads->size() / 2; ++k) {
+    const size_t d = sizes.size() - 1 - k;
+    const Expr &before = (*pads)[2 * k], &behind = (*pads)[2 * k + 1];
+    at[d] = at[d] - b.size(before);
+    const auto both = [&](Element more) { inside = inside.valid() ? inside & more : more; };
+    if (before != Expr(0)) both(at[d] >= 0);
+    if (behind != Expr(0)) both(at[d] < b.size(sizes[d]));
+  }
+  if (!inside.valid()) return b.at(0, at);
+  return b.at_if(std::get<graph::ValueId>(b.call.args[0]), at, inside, *value);
 }
 
 constexpr Op kOps[] = {
-    {.name = "aten::cat", .type = cat},
-    {.name = "aten::constant_pad_nd", .type = pad},
-    {.name = "aten::flip", .type = flip},
-    {.name = "aten::repeat", .type = repeat},
-    {.name = "aten::roll", .type = roll},
-    {.name = "aten::select_backward", .type = zeros_of},
-    {.name = "aten::slice_backward", .type = zeros_of},
-    {.name = "aten::diagonal_backward", .type = zeros_of},
-    {.name = "aten::stack", .type = stack},
+    {.name = "aten::cat", .type = cat, .body = cat_body},
+    {.name = "aten::constant_pad_nd", .type = pad, .body = pad_body},
+    {.name = "aten::flip", .type = flip, .body = flip_body},
+    {.name = "aten::repeat", .type = repeat, .body = repeat_body},
+    {.name = "aten::roll", .type = roll, .body = roll_body},
+    {.name = "aten::stack", .type = stack, .body = stack_body},
 };
 
 }  // namespace

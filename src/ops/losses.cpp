@@ -1,4 +1,6 @@
 // Losses and their derivatives. The reduction is a number: 0 none, 1 mean, 2 sum.
+#include "ops/bodies_internal.h"
+#include "ops/expander.h"
 #include "ops/pointwise_internal.h"
 
 namespace magneto::ops {
@@ -69,15 +71,110 @@ Results nll2d(const Call& call) {
                              fresh(self->dtype, self->device, {})};
 }
 
+// ---- bodies: one element of the loss or of its gradient
+// --------------------------------------------------------------
+
+// Reduced as the argument says: the mean, the sum, or each element.
+template <Element (*each)(Body&, Element, Element), size_t reduction_argument>
+Element loss_body(Body& b) {
+  b.promote({0, 1});
+  const auto reduction = number(b.call, reduction_argument);
+  const TensorType& self = b.type_of(0);
+  if (!reduction || !same(b.call, self.sizes, b.type_of(1).sizes)) return b.decline();
+  if (*reduction == 0) return each(b, b.x(0), b.x(1));
+  const Element sum = b.fold(loop::Fold::kSum, self.sizes, [&](const Index& at) {
+    return each(b, cast(b.dtype, b.at(0, at)), cast(b.dtype, b.at(1, at)));
+  });
+  return *reduction == 2 ? sum : sum / cast(sum.dtype(), b.size(types::numel(self.sizes)));
+}
+Element squared(Body&, Element x, Element y) { return square(x - y); }
+Element smooth(Body& b, Element x, Element y) {  // beta
+  const Element z = abs(x - y), beta = b.scalar(3);
+  return where(z < beta, 0.5 * z * z / beta, z - 0.5 * beta);
+}
+Element huber(Body& b, Element x, Element y) {  // delta
+  const Element z = abs(x - y), delta = b.scalar(3);
+  return where(z <= delta, 0.5 * z * z, delta * (z - 0.5 * delta));
+}
+// grad, input, target, reduction: the gradient of a mean is shared among its elements
+Element share(Body& b) {
+  const auto reduction = number(b.call, 3);
+  const Element grad = b.x(0);
+  if (!reduction) return b.decline();
+  return *reduction == 1 ? grad / cast(grad.dtype(), b.size(types::numel(b.type_of(1).sizes))) : grad;
+}
+Element mse_backward_body(Body& b) {
+  b.promote({0, 1, 2});
+  return 2 * (b.x(1) - b.x(2)) * share(b);
+}
+Element smooth_backward_body(Body& b) {
+  b.promote({0, 1, 2});
+  const Element x = b.x(1) - b.x(2), beta = b.scalar(4), grad = share(b);
+  return where(x <= -beta, -grad, where(x >= beta, grad, x * grad / beta));
+}
+
+// The classes lie along dimension `dim` of the scores; an ignored target counts nothing.
+struct Target {
+  Element ignored, row;  // the class, checked; 0 for an ignored one
+};
+Target target_at(Body& b, size_t argument, size_t ignore_argument, const Index& at, const Expr& classes) {
+  const Element target = b.at(argument, at);
+  const auto ignore = integer(b.call, ignore_argument);
+  if (!ignore) b.decline();
+  const Element ignored = target == b.size(ignore.value_or(Expr(0)));
+  return {ignored, checked(where(ignored, b.whole(0), target), b.size(classes))};
+}
+Element weight_of(Body& b, size_t argument, const Target& target) {
+  const Element one = is_absent(b.call, argument) ? b.number(1) : b.at(argument, {target.row});
+  return where(target.ignored, b.number(0), one);
+}
+Index with_class(const Index& at, const Element& row) {
+  Index full = at;
+  full.insert(full.begin() + (at.empty() ? 0 : 1), row);
+  return full;
+}
+Element nll_body(Body& b) {  // self, target, weight, reduction, ignore_index -> loss, total weight
+  b.compute_as(b.type.dtype);
+  const auto reduction = number(b.call, 3);
+  if (!reduction) return b.decline();
+  const TensorType &self = b.type_of(0), &target = b.type_of(1);
+  const Expr& classes = self.sizes[self.sizes.size() == 1 ? 0 : 1];
+  const auto loss_at = [&](const Index& at) {
+    const Target t = target_at(b, 1, 4, at, classes);
+    return where(t.ignored, b.number(0), -b.at(0, with_class(at, t.row)) * weight_of(b, 2, t));
+  };
+  const auto total = [&] {
+    return b.fold(loop::Fold::kSum, target.sizes,
+                  [&](const Index& at) { return weight_of(b, 2, target_at(b, 1, 4, at, classes)); });
+  };
+  // of single scores torch gives the weight even where nothing is reduced
+  if (b.output == 1) return *reduction == 0 && self.sizes.size() > 1 ? b.number(0) : total();
+  if (*reduction == 0) return loss_at(b.index);
+  const Element sum = b.fold(loop::Fold::kSum, target.sizes, loss_at);
+  return *reduction == 2 ? sum : sum / total();
+}
+Element nll_backward_body(Body& b) {  // grad, self, target, weight, reduction, ignore_index, total weight
+  b.compute_as(b.type.dtype);
+  const auto reduction = number(b.call, 4);
+  if (!reduction) return b.decline();
+  const size_t dim = b.index.size() == 1 ? 0 : 1;
+  Index at = b.index;
+  at.erase(at.begin() + static_cast<ptrdiff_t>(dim));
+  const Target t = target_at(b, 2, 5, at, b.type.sizes[dim]);
+  Element grad = b.at(0, *reduction == 0 ? at : Index());
+  if (*reduction == 1) grad = grad / b.at(6, {});
+  return where(t.ignored | (t.row != b.index[dim]), b.number(0), -grad * weight_of(b, 3, t));
+}
+
 constexpr Op kOps[] = {
-    {.name = "aten::huber_loss", .type = loss},
-    {.name = "aten::mse_loss", .type = loss},
-    {.name = "aten::mse_loss_backward", .type = loss_backward},
-    {.name = "aten::nll_loss2d_forward", .type = nll2d, .may_raise_on_data = true},
-    {.name = "aten::nll_loss_backward", .type = nll_backward, .may_raise_on_data = true},
-    {.name = "aten::nll_loss_forward", .type = nll, .may_raise_on_data = true},
-    {.name = "aten::smooth_l1_loss", .type = loss},
-    {.name = "aten::smooth_l1_loss_backward", .type = loss_backward},
+    {.name = "aten::huber_loss", .type = loss, .body = loss_body<huber, 2>},
+    {.name = "aten::mse_loss", .type = loss, .body = loss_body<squared, 2>},
+    {.name = "aten::mse_loss_backward", .type = loss_backward, .body = mse_backward_body},
+    {.name = "aten::nll_loss2d_forward", .type = nll2d, .may_raise_on_data = true, .body = nll_body},
+    {.name = "aten::nll_loss_backward", .type = nll_backward, .may_raise_on_data = true, .body = nll_backward_body},
+    {.name = "aten::nll_loss_forward", .type = nll, .may_raise_on_data = true, .body = nll_body},
+    {.name = "aten::smooth_l1_loss", .type = loss, .body = loss_body<smooth, 2>},
+    {.name = "aten::smooth_l1_loss_backward", .type = loss_backward, .body = smooth_backward_body},
 };
 
 }  // namespace

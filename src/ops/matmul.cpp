@@ -84,10 +84,10 @@ Results grouped(const Call& call) {
 constexpr Op kOps[] = {
     {.name = "aten::_grouped_mm", .type = grouped},
     {.name = "aten::addmm", .type = multiply_add<matrix_product>},
-    {.name = "aten::addmm_", .type = multiply_add_<matrix_product>, .writes = kFirst},
+    {.name = "aten::addmm_", .type = multiply_add_<matrix_product>, .writes = kFirst, .functional = "aten::addmm"},
     {.name = "aten::addmv", .type = multiply_add<matrix_vector>},
     {.name = "aten::baddbmm", .type = multiply_add<batch_product>},
-    {.name = "aten::baddbmm_", .type = multiply_add_<batch_product>, .writes = kFirst},
+    {.name = "aten::baddbmm_", .type = multiply_add_<batch_product>, .writes = kFirst, .functional = "aten::baddbmm"},
     {.name = "aten::bmm", .type = multiply<batch_product>},
     {.name = "aten::dot", .type = dot},
     {.name = "aten::mm", .type = multiply<matrix_product>},

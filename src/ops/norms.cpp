@@ -1,4 +1,6 @@
 // Normalisation layers, forward and backward, with the statistics that they save.
+#include "ops/body.h"
+#include "ops/expander.h"
 #include "ops/rules_internal.h"
 
 namespace magneto::ops {
@@ -169,21 +171,273 @@ Results weight_norm_backward(const Call& call) {
   return std::vector<Result>{fresh(v->dtype, v->device, v->sizes), fresh(g->dtype, g->device, g->sizes)};
 }
 
+// ---- expansions: everything is computed in f32 or f64 and rounded where the operator returns it ---------------------
+
+using graph::Arg;
+using graph::ValueId;
+
+Sizes last_dims(size_t rank, size_t count) {
+  Sizes dims;
+  for (size_t d = rank - count; d < rank; ++d) dims.push_back(static_cast<int64_t>(d));
+  return dims;
+}
+ValueId mean_of(Expander& e, ValueId x, const Sizes& dims) { return e.add("aten::mean.dim", {x, dims, true, Arg()}); }
+struct Moments {
+  ValueId away, rstd, mean;  // x - mean, 1 / sqrt(var + eps)
+};
+Moments moments(Expander& e, ValueId x, const Sizes& dims, double eps) {
+  const ValueId mean = mean_of(e, x, dims), away = e.difference(x, mean);
+  const ValueId variance = mean_of(e, e.product(away, away), dims);
+  return {away, e.apply("aten::rsqrt", e.sum_of(variance, eps)), mean};
+}
+// x * weight + bias, where they are there; each is shaped like `sizes` first.
+ValueId scaled(Expander& e, ValueId x, size_t weight, size_t bias, const Sizes& sizes) {
+  if (const ValueId w = e.tensor(weight); w.valid()) x = e.product(x, e.view(e.widened(w), sizes));
+  if (const ValueId b = e.tensor(bias); b.valid()) x = e.sum_of(x, e.view(e.widened(b), sizes));
+  return x;
+}
+
+Values layer_norm_expanded(Expander& e) {  // input, normalised sizes, weight, bias, eps
+  const ValueId input = e.tensor(0);
+  const Sizes* tail = integers(e.call, 1);
+  const auto eps = real(e.call, 4);
+  if (!input.valid() || !tail || !eps || !accepts(kFloats, e.type(input).dtype)) return {};
+  const Moments m = moments(e, e.widened(input), last_dims(e.type(input).sizes.size(), tail->size()), *eps);
+  const ValueId y = scaled(e, e.product(m.away, m.rstd), 2, 3, *tail);
+  return {e.to(e.results[0].dtype, y), e.to(e.results[1].dtype, m.mean), e.to(e.results[2].dtype, m.rstd)};
+}
+
+// With h = (x - mean) * rstd and g = grad * weight:  dx = rstd * (g - mean(g) - h * mean(g * h))
+ValueId normalised_gradient(Expander& e, ValueId g, ValueId h, ValueId rstd, const Sizes& dims) {
+  const ValueId along = mean_of(e, e.product(g, h), dims);
+  return e.product(rstd, e.difference(e.difference(g, mean_of(e, g, dims)), e.product(h, along)));
+}
+
+Values layer_norm_backward_expanded(Expander& e) {  // grad, input, sizes, mean, rstd, weight, bias, mask
+  const auto wanted = mask(e.call, 7, 3);
+  const Sizes* tail = integers(e.call, 2);
+  if (!wanted || !tail || !e.tensor(0).valid() || !e.tensor(1).valid() || !accepts(kFloats, e.type(e.tensor(1)).dtype))
+    return {};
+  const size_t rank = e.type(e.tensor(1)).sizes.size(), lead = rank - tail->size();
+  const ValueId grad = e.widened(e.tensor(0)), rstd = e.widened(e.tensor(4));
+  const ValueId h = e.product(e.difference(e.widened(e.tensor(1)), e.widened(e.tensor(3))), rstd);
+  Values made(3);
+  if ((*wanted)[0]) {
+    ValueId g = grad;
+    if (const ValueId weight = e.tensor(5); weight.valid()) g = e.product(grad, e.widened(weight));
+    made[0] = e.to(e.results[0].dtype, normalised_gradient(e, g, h, rstd, last_dims(rank, tail->size())));
+  }
+  const Sizes rows = last_dims(lead, lead);
+  const auto over_rows = [&](ValueId x) { return rows.empty() ? x : e.sum(x, rows, false); };
+  if ((*wanted)[1]) made[1] = e.to(e.results[1].dtype, over_rows(e.product(grad, h)));
+  if ((*wanted)[2]) made[2] = e.to(e.results[2].dtype, over_rows(grad));
+  return made;
+}
+
+Sizes channel_shape(const TensorType& input) {
+  Sizes shape(input.sizes.size(), Expr(1));
+  shape[1] = input.sizes[1];
+  return shape;
+}
+Sizes all_but_channels(size_t rank) {
+  Sizes dims;
+  for (size_t d = 0; d < rank; ++d)
+    if (d != 1) dims.push_back(static_cast<int64_t>(d));
+  return dims;
+}
+ValueId empty_statistics(Expander& e, size_t k) {
+  return e.add("aten::zeros", {Sizes{0}, e.results[k].dtype, Arg(), e.results[k].device, Arg()}, e.results[k]);
+}
+
+// With the running statistics; those of the batch are empty then.
+Values batch_norm_by_running(Expander& e, double eps) {  // input, weight, bias, running mean, running variance
+  const TensorType input = e.type(e.tensor(0));
+  if (!e.tensor(3).valid() || !e.tensor(4).valid()) return {};
+  const Sizes shape = channel_shape(input);
+  const ValueId mean = e.view(e.widened(e.tensor(3)), shape), variance = e.view(e.widened(e.tensor(4)), shape);
+  const ValueId h =
+      e.product(e.difference(e.widened(e.tensor(0)), mean), e.apply("aten::rsqrt", e.sum_of(variance, eps)));
+  const ValueId y = e.to(e.results[0].dtype, scaled(e, h, 1, 2, shape));
+  return {y, empty_statistics(e, 1), empty_statistics(e, 2)};
+}
+// With the statistics of the batch; new running ones where they are asked for.
+Values batch_norm_by_batch(Expander& e, double eps, std::optional<double> momentum) {
+  const TensorType input = e.type(e.tensor(0));
+  const Sizes dims = all_but_channels(input.sizes.size()), channels = {input.sizes[1]};
+  const Moments m = moments(e, e.widened(e.tensor(0)), dims, eps);
+  const ValueId y = scaled(e, e.product(m.away, m.rstd), 1, 2, channel_shape(input));
+  Values made = {e.to(e.results[0].dtype, y), e.to(e.results[1].dtype, e.view(m.mean, channels)),
+                 e.to(e.results[2].dtype, e.view(m.rstd, channels))};
+  if (!momentum) return made;
+  Expr count = 1;
+  for (const Expr& dim : dims) count = count * input.sizes[static_cast<size_t>(dim.value_or(0))];
+  const ValueId unbiased = e.quotient(e.sum(e.product(m.away, m.away), dims), count - 1);
+  const auto moved = [&](size_t running, ValueId now) {
+    const ValueId old = e.tensor(running);
+    const ValueId mixed =
+        e.sum_of(e.product(e.view(now, channels), *momentum), e.product(e.widened(old), 1 - *momentum));
+    return e.to(e.type(old).dtype, mixed);
+  };
+  made.push_back(moved(3, m.mean));
+  made.push_back(moved(4, unbiased));
+  return made;
+}
+bool has_batch(Expander& e) {
+  return e.tensor(0).valid() && e.type(e.tensor(0)).sizes.size() >= 2 && accepts(kFloats, e.type(e.tensor(0)).dtype);
+}
+Values batch_norm_functional(Expander& e) {  // input, weight, bias, running mean, running variance, training, ...
+  const auto training = flag(e.call, 5);
+  const auto momentum = real(e.call, 6), eps = real(e.call, 7);
+  if (!has_batch(e) || !training || !momentum || !eps || !e.tensor(3).valid() || !e.tensor(4).valid()) return {};
+  if (*training) return batch_norm_by_batch(e, *eps, momentum);
+  Values made = batch_norm_by_running(e, *eps);
+  if (made.empty()) return {};
+  made.push_back(e.tensor(3));
+  made.push_back(e.tensor(4));
+  return made;
+}
+Values batch_norm_no_stats_expanded(Expander& e) {  // input, weight, bias, training, momentum, eps
+  const auto training = flag(e.call, 3);
+  const auto eps = real(e.call, 5);
+  if (!has_batch(e) || !training || !*training || !eps) return {};
+  return batch_norm_by_batch(e, *eps, std::nullopt);
+}
+Values batch_norm_inference_expanded(Expander& e) {  // ..., momentum, eps
+  const auto eps = real(e.call, 6);
+  return has_batch(e) && eps ? batch_norm_by_running(e, *eps) : Values();
+}
+
+// grad, input, weight, running mean and variance, saved mean and rstd, training, eps, mask
+Values batch_norm_backward_expanded(Expander& e) {
+  const auto training = flag(e.call, 7);
+  const auto eps = real(e.call, 8);
+  const auto wanted = mask(e.call, 9, 3);
+  if (!training || !eps || !wanted || !e.tensor(0).valid() || !e.tensor(1).valid()) return {};
+  const TensorType input = e.type(e.tensor(1));
+  if (input.sizes.size() < 2 || !accepts(kFloats, input.dtype)) return {};
+  const Sizes shape = channel_shape(input), dims = all_but_channels(input.sizes.size());
+  ValueId mean, rstd;
+  if (*training) {
+    if (!e.tensor(5).valid() || !e.tensor(6).valid()) return {};
+    mean = e.view(e.widened(e.tensor(5)), shape);
+    rstd = e.view(e.widened(e.tensor(6)), shape);
+  } else {
+    if (!e.tensor(3).valid() || !e.tensor(4).valid()) return {};
+    mean = e.view(e.widened(e.tensor(3)), shape);
+    rstd = e.apply("aten::rsqrt", e.sum_of(e.view(e.widened(e.tensor(4)), shape), *eps));
+  }
+  const ValueId grad = e.widened(e.tensor(0)), h = e.product(e.difference(e.widened(e.tensor(1)), mean), rstd);
+  Values made(3);
+  if ((*wanted)[0]) {
+    ValueId scale = rstd;
+    if (const ValueId weight = e.tensor(2); weight.valid()) scale = e.product(rstd, e.view(e.widened(weight), shape));
+    made[0] =
+        e.to(e.results[0].dtype, *training ? normalised_gradient(e, grad, h, scale, dims) : e.product(grad, scale));
+  }
+  if ((*wanted)[1]) made[1] = e.to(e.results[1].dtype, e.sum(e.product(grad, h), dims, false));
+  if ((*wanted)[2]) made[2] = e.to(e.results[2].dtype, e.sum(grad, dims, false));
+  return made;
+}
+
+Values group_norm_expanded(Expander& e) {  // input, weight, bias, N, C, HxW, groups, eps
+  const auto groups = number(e.call, 6);
+  const auto eps = real(e.call, 7);
+  if (!has_batch(e) || !groups || !eps) return {};
+  const TensorType input = e.type(e.tensor(0));
+  Sizes split = {input.sizes[0], Expr(*groups), Expr::floor_div(input.sizes[1], *groups)};
+  split.insert(split.end(), input.sizes.begin() + 2, input.sizes.end());
+  const Moments m = moments(e, e.view(e.widened(e.tensor(0)), split), last_dims(split.size(), split.size() - 2), *eps);
+  const ValueId h = e.view(e.product(m.away, m.rstd), input.sizes);
+  const Sizes stats = {input.sizes[0], Expr(*groups)};
+  return {e.to(e.results[0].dtype, scaled(e, h, 1, 2, channel_shape(input))),
+          e.to(e.results[1].dtype, e.view(m.mean, stats)), e.to(e.results[2].dtype, e.view(m.rstd, stats))};
+}
+Values group_norm_backward_expanded(Expander& e) {  // grad, input, mean, rstd, weight, N, C, HxW, groups, mask
+  const auto groups = number(e.call, 8);
+  const auto wanted = mask(e.call, 9, 3);
+  if (!groups || !wanted || !e.tensor(0).valid() || !e.tensor(1).valid()) return {};
+  const TensorType input = e.type(e.tensor(1));
+  if (input.sizes.size() < 2) return {};
+  if (!types::is_contiguous(input) || !types::is_contiguous(e.type(e.tensor(0)))) return {};  // torch reads it as such
+  Sizes split = {input.sizes[0], Expr(*groups), Expr::floor_div(input.sizes[1], *groups)};
+  split.insert(split.end(), input.sizes.begin() + 2, input.sizes.end());
+  Sizes stats(split.size(), Expr(1));
+  stats[0] = split[0];
+  stats[1] = split[1];
+  const ValueId grad = e.widened(e.tensor(0)), rstd = e.view(e.widened(e.tensor(3)), stats);
+  const ValueId away = e.difference(e.view(e.widened(e.tensor(1)), split), e.view(e.widened(e.tensor(2)), stats));
+  const ValueId h = e.product(away, rstd);
+  const Sizes dims = all_but_channels(input.sizes.size());
+  Values made(3);
+  if ((*wanted)[0]) {
+    ValueId g = grad;
+    if (const ValueId weight = e.tensor(4); weight.valid())
+      g = e.product(grad, e.view(e.widened(weight), channel_shape(input)));
+    const ValueId dx = normalised_gradient(e, e.view(g, split), h, rstd, last_dims(split.size(), split.size() - 2));
+    made[0] = e.to(e.results[0].dtype, e.view(dx, input.sizes));
+  }
+  if ((*wanted)[1]) made[1] = e.to(e.results[1].dtype, e.sum(e.product(grad, e.view(h, input.sizes)), dims, false));
+  if ((*wanted)[2]) made[2] = e.to(e.results[2].dtype, e.sum(grad, dims, false));
+  return made;
+}
+
+// v * (g / norm of v), the norm over all dimensions but one. v, g, dim -> w, norms
+Values weight_norm_expanded(Expander& e) {
+  const auto dim = number(e.call, 2);
+  if (!e.tensor(0).valid() || !e.tensor(1).valid() || !dim) return {};
+  const TensorType v = e.type(e.tensor(0)), g = e.type(e.tensor(1));
+  if (!types::is_contiguous(v) || !types::is_contiguous(g)) return {};  // torch reads memory as if it were
+  Sizes dims, kept(v.sizes.size(), Expr(1));
+  for (size_t d = 0; d < v.sizes.size(); ++d)
+    if (static_cast<int64_t>(d) != *dim) dims.push_back(static_cast<int64_t>(d));
+  kept[static_cast<size_t>(*dim)] = v.sizes[static_cast<size_t>(*dim)];
+  const ValueId wide = e.widened(e.tensor(0)), squares = e.product(wide, wide);
+  const ValueId norms = e.apply("aten::sqrt", dims.empty() ? squares : e.sum(squares, dims));
+  const ValueId w = e.product(wide, e.quotient(e.view(e.widened(e.tensor(1)), kept), norms));
+  return {e.to(e.results[0].dtype, w), e.to(e.results[1].dtype, e.view(norms, g.sizes))};
+}
+
+// What is left when functionalisation found nothing to write.
+Values batch_norm_without_writes(Expander& e) {
+  const auto training = flag(e.call, 5);
+  const auto eps = real(e.call, 7);
+  if (!has_batch(e) || !training || !eps) return {};
+  if (!*training) return batch_norm_by_running(e, *eps);
+  return e.tensor(3).valid() || e.tensor(4).valid() ? Values() : batch_norm_by_batch(e, *eps, std::nullopt);
+}
+bool trains(const Call& call) { return flag(call, 5) != false; }
+
 // The running statistics, which training changes; native_batch_norm's schema does not say so.
 constexpr int kRunning[] = {3, 4};
 
 constexpr Op kOps[] = {
-    {.name = "aten::_native_batch_norm_legit", .type = batch_norm, .writes = kRunning},
-    {.name = "aten::_native_batch_norm_legit.no_stats", .type = batch_norm_no_stats},
-    {.name = "aten::_native_batch_norm_legit_no_training", .type = batch_norm_inference},
-    {.name = "aten::_weight_norm_interface", .type = weight_norm},
+    {.name = "aten::_native_batch_norm_legit",
+     .type = batch_norm,
+     .writes = kRunning,
+     .expand = batch_norm_without_writes,
+     .functional = "aten::_native_batch_norm_legit_functional",
+     .writes_if = trains},
+    {.name = "aten::_native_batch_norm_legit.no_stats",
+     .type = batch_norm_no_stats,
+     .expand = batch_norm_no_stats_expanded},
+    {.name = "aten::_native_batch_norm_legit_no_training",
+     .type = batch_norm_inference,
+     .expand = batch_norm_inference_expanded},
+    {.name = "aten::_weight_norm_interface", .type = weight_norm, .expand = weight_norm_expanded},
     {.name = "aten::_weight_norm_interface_backward", .type = weight_norm_backward},
-    {.name = "aten::native_batch_norm", .type = batch_norm, .writes = kRunning},
-    {.name = "aten::native_batch_norm_backward", .type = batch_norm_backward},
-    {.name = "aten::native_group_norm", .type = group_norm},
-    {.name = "aten::native_group_norm_backward", .type = group_norm_backward},
-    {.name = "aten::native_layer_norm", .type = layer_norm},
-    {.name = "aten::native_layer_norm_backward", .type = layer_norm_backward},
+    {.name = "aten::native_batch_norm",
+     .type = batch_norm,
+     .writes = kRunning,
+     .expand = batch_norm_without_writes,
+     .functional = "aten::_native_batch_norm_legit_functional",
+     .writes_if = trains},
+    {.name = "aten::native_batch_norm_backward", .type = batch_norm_backward, .expand = batch_norm_backward_expanded},
+    {.name = "aten::native_group_norm", .type = group_norm, .expand = group_norm_expanded},
+    {.name = "aten::native_group_norm_backward", .type = group_norm_backward, .expand = group_norm_backward_expanded},
+    {.name = "aten::native_layer_norm", .type = layer_norm, .expand = layer_norm_expanded},
+    {.name = "aten::native_layer_norm_backward", .type = layer_norm_backward, .expand = layer_norm_backward_expanded},
+    // Only functionalisation writes this: the new running statistics are its last results.
+    {.name = "aten::_native_batch_norm_legit_functional", .expand = batch_norm_functional},
 };
 
 }  // namespace

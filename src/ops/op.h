@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "loop/program.h"
 #include "types/tensor_type.h"
 
 namespace magneto::ops {
@@ -42,12 +43,40 @@ struct Call {
 /// report, a dtype or layout it was not written for. A rule never guesses and never throws.
 using TypeRule = std::optional<std::vector<Result>> (*)(const Call& call);
 
+class Body;
+class Element;
+class Expander;
+
+/// The element of a result at an index (body.h); invalid: this call is not covered.
+using BodyRule = Element (*)(Body& body);
+/// Of a view: where in its argument the element at an index lies (body.h); empty optional: this call is not covered.
+using ViewRule = std::optional<std::vector<Element>> (*)(Body& body);
+/// An equation of another kind than a map, for the target that is set already; false: this call is not covered.
+using EquationRule = bool (*)(Body& body, loop::Equation& equation);
+/// Simpler operators that give the same results (expander.h), one value each; empty: this call is not covered.
+using ExpandRule = std::vector<graph::ValueId> (*)(Expander& expander);
+/// Of a view: the tensor it was taken of, with `value` in the place of result `output`; invalid: not covered.
+using PutRule = graph::ValueId (*)(Expander& expander, size_t output, graph::ValueId value);
+
 struct Op {
   std::string_view name;  ///< with overload: aten::add.Tensor
   TypeRule type = nullptr;
   std::span<const int> writes = {};  ///< arguments it changes in place
   bool may_raise_on_data = false;  ///< fails for some values of its inputs (an index out of range), not only for shapes
   bool random = false;             ///< draws from a generator
+
+  // What lowering needs. An operator with none of these is an extern call.
+  BodyRule body = nullptr;
+  ViewRule view = nullptr;
+  EquationRule equation = nullptr;
+  ExpandRule expand = nullptr;
+
+  // What functionalisation needs.
+  PutRule put = nullptr;             ///< of a view that can be written through
+  std::string_view functional = {};  ///< of an operator that writes: the one that gives what is written as results
+  bool (*writes_if)(const Call& call) = nullptr;  ///< when it writes at all; null: always
+  bool by_strides = false;                        ///< a view of memory, whatever the tensor it is called on looks like
+  bool changes_shape = false;  ///< writes not the elements of its first argument but how they are looked at
 };
 
 const Op* find(std::string_view name);  ///< nullptr: an operator without declaration

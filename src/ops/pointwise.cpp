@@ -1,4 +1,7 @@
 // Elementwise operators of two and three operands, and of one tensor with numbers.
+#include <limits>
+
+#include "ops/bodies_internal.h"
 #include "ops/pointwise_internal.h"
 
 namespace magneto::ops {
@@ -107,7 +110,7 @@ std::optional<Typed> power_of_tensor(const Call& call) {
   return t;
 }
 
-Results where(const Call& call) {
+Results where_type(const Call& call) {
   const TensorType* condition = tensor(call, 0);
   auto values = operands(call, {1, 2});
   if (!condition || condition->dtype != Dtype::kBool || !values) return std::nullopt;
@@ -163,95 +166,233 @@ std::optional<Typed> lerp_scalar(const Call& call) {
 // Both in one element type; torch does not promote here.
 Results heaviside(const Call& call) { return uniform<kNoComplex, 0, 1>(call); }
 
+// ---- bodies --------------------------------------------------------------------------------------------------------
+
+// A factor of 1 is left away: it is the default, and true * 1 has no meaning.
+Element scaled(Body& b, size_t factor, Element x) {
+  if (const auto one = number(b.call, factor); one && *one == 1) return x;
+  if (const auto one = flag(b.call, factor); one && *one) return x;
+  return b.scalar(factor) * x;
+}
+Element add_body(Body& b) {
+  b.promote({0, 1});
+  return b.x(0) + scaled(b, 2, b.x(1));
+}
+Element sub_body(Body& b) {
+  b.promote({0, 1});
+  return b.x(0) - scaled(b, 2, b.x(1));
+}
+Element rsub_body(Body& b) {
+  b.promote({0, 1});
+  return b.x(1) - scaled(b, 2, b.x(0));
+}
+Element division_body(Body& b) {
+  if (is_absent(b.call, 2)) return float_of_two<loop::Op::kDiv>(b);
+  return *text(b.call, 2) == "floor" ? of_two<loop::Op::kFloorDiv>(b) : of_two<loop::Op::kTruncDiv>(b);
+}
+
+// The exponents that torch computes without pow.
+Element power_body(Body& b) {
+  b.promote({0, 1});
+  const Element x = b.x(0);
+  const auto exponent = real(b.call, 1);
+  if (!exponent) return pow(x, b.x(1));
+  if (*exponent == 1) return x;
+  if (*exponent == 2) return x * x;
+  if (*exponent == 3) return x * x * x;
+  if (types::is_floating(b.dtype)) {
+    if (*exponent == 0.5) return sqrt(x);
+    if (*exponent == -0.5) return rsqrt(x);
+    if (*exponent == -1) return 1.0 / x;
+    if (*exponent == -2) return 1.0 / (x * x);
+  }
+  return pow(x, b.x(1));
+}
+
+template <loop::Op op>
+Element logical(Body& b) {
+  b.dtype = Dtype::kBool;
+  return binary(op, b.x(0), b.x(1));
+}
+
+// The other operand where one is NaN.
+Element fmax_of(Element a, Element b) { return where(is_nan(a), b, where(is_nan(b), a, max(a, b))); }
+Element fmin_of(Element a, Element b) { return where(is_nan(a), b, where(is_nan(b), a, min(a, b))); }
+// By the larger one, so that no square overflows.
+Element hypot_of(Element a, Element b) {
+  const Element most = max(abs(a), abs(b)), least = min(abs(a), abs(b)), ratio = least / most;
+  return where((most == 0) | (most == std::numeric_limits<double>::infinity()), most, most * sqrt(1 + ratio * ratio));
+}
+Element log_add_exp(Element a, Element b) {
+  const Element sum = max(a, b) + log1p(exp(-abs(a - b)));
+  return where((a == b) & (abs(a) == std::numeric_limits<double>::infinity()), a, sum);
+}
+Element x_log_y(Element x, Element y) { return where(is_nan(y), y, where(x == 0, x.number(0), x * log(y))); }
+Element step(Element x, Element at_zero) {
+  return where(is_nan(x), x, where(x == 0, at_zero, where(x > 0, x.number(1), x.number(0))));
+}
+
+template <size_t... bounds>
+void promote_present(Body& b) {
+  std::vector<Operand> all;
+  for (const size_t i : {size_t{0}, bounds...}) {
+    if (is_absent(b.call, i)) continue;
+    if (auto one = operand(b.call, i)) all.push_back(std::move(*one));
+  }
+  const auto common = common_dtype(b.call, all);
+  if (!common)
+    b.decline();
+  else
+    b.compute_as(*common);
+}
+Element clamp_body(Body& b) {
+  promote_present<1, 2>(b);
+  Element x = b.x(0);
+  if (!is_absent(b.call, 1)) x = max(x, b.x(1));
+  if (!is_absent(b.call, 2)) x = min(x, b.x(2));
+  return x;
+}
+Element clamp_min_body(Body& b) {
+  b.promote({0, 1});
+  return max(b.x(0), b.x(1));
+}
+Element clamp_max_body(Body& b) {
+  b.promote({0, 1});
+  return min(b.x(0), b.x(1));
+}
+
+Element where_body(Body& b) {
+  b.dtype = Dtype::kBool;
+  const Element condition = b.x(0);
+  b.promote({1, 2});
+  return where(condition, b.x(1), b.x(2));
+}
+Element addcmul_body(Body& b) {
+  b.promote({0, 1, 2});
+  return b.x(0) + scaled(b, 3, b.x(1)) * b.x(2);
+}
+Element addcdiv_body(Body& b) {
+  b.promote({0, 1, 2});
+  return b.x(0) + scaled(b, 3, b.x(1)) / b.x(2);
+}
+// From the nearer end, so that weights 0 and 1 give the ends exactly.
+Element lerp_body(Body& b) {
+  b.promote({0, 1});
+  const Element from = b.x(0), to = b.x(1), weight = b.x(2);
+  return where(abs(weight) < 0.5, from + weight * (to - from), to - (to - from) * (1 - weight));
+}
+
 constexpr TypeRule quotient = pointwise<To::kCommon, kReals, 0, 1>;
 constexpr TypeRule quotient_ = pointwise_<To::kCommon, kReals, 0, 1>;
 
-#define BOTH(op, overload, to, accepted)                                                       \
-  {.name = "aten::" op overload, .type = pointwise<to, accepted, 0, 1>}, {                     \
-    .name = "aten::" op "_" overload, .type = pointwise_<to, accepted, 0, 1>, .writes = kFirst \
+#define BOTH(op, overload, to, accepted, element)                                               \
+  {.name = "aten::" op overload, .type = pointwise<to, accepted, 0, 1>, .body = element}, {     \
+    .name = "aten::" op "_" overload, .type = pointwise_<to, accepted, 0, 1>, .writes = kFirst, \
+    .functional = "aten::" op overload                                                          \
   }
-#define TENSOR_AND_SCALAR(op, to, accepted) BOTH(op, ".Tensor", to, accepted), BOTH(op, ".Scalar", to, accepted)
-#define DIVIDES(op, overload, rule, rule_)                                                       \
-  {.name = "aten::" op overload, .type = rule, .may_raise_on_data = true}, {                     \
-    .name = "aten::" op "_" overload, .type = rule_, .writes = kFirst, .may_raise_on_data = true \
+#define TENSOR_AND_SCALAR(op, to, accepted, element) \
+  BOTH(op, ".Tensor", to, accepted, element), BOTH(op, ".Scalar", to, accepted, element)
+#define DIVIDES(op, overload, rule, rule_, element)                                               \
+  {.name = "aten::" op overload, .type = rule, .may_raise_on_data = true, .body = element}, {     \
+    .name = "aten::" op "_" overload, .type = rule_, .writes = kFirst, .may_raise_on_data = true, \
+    .functional = "aten::" op overload                                                            \
   }
-#define RULES(op, overload, rule)                                                 \
-  {.name = "aten::" op overload, .type = fresh_from<rule>}, {                     \
-    .name = "aten::" op "_" overload, .type = stored_from<rule>, .writes = kFirst \
+#define RULES(op, overload, rule, element)                                                                            \
+  {.name = "aten::" op overload, .type = fresh_from<rule>, .body = element}, {                                        \
+    .name = "aten::" op "_" overload, .type = stored_from<rule>, .writes = kFirst, .functional = "aten::" op overload \
   }
 
 constexpr Op kOps[] = {
-    RULES("add", ".Tensor", sum),
-    RULES("add", ".Scalar", sum),
-    RULES("sub", ".Tensor", difference),
-    RULES("sub", ".Scalar", difference),
-    {.name = "aten::rsub.Tensor", .type = rsub},
-    {.name = "aten::rsub.Scalar", .type = rsub},
-    TENSOR_AND_SCALAR("mul", To::kCommon, kAll),
-    TENSOR_AND_SCALAR("div", To::kFloat, kAll),
+    RULES("add", ".Tensor", sum, add_body),
+    RULES("add", ".Scalar", sum, add_body),
+    RULES("sub", ".Tensor", difference, sub_body),
+    RULES("sub", ".Scalar", difference, sub_body),
+    {.name = "aten::rsub.Tensor", .type = rsub, .body = rsub_body},
+    {.name = "aten::rsub.Scalar", .type = rsub, .body = rsub_body},
+    TENSOR_AND_SCALAR("mul", To::kCommon, kAll, of_two<loop::Op::kMul>),
+    TENSOR_AND_SCALAR("div", To::kFloat, kAll, float_of_two<loop::Op::kDiv>),
     // integers divided by zero are an error, and only the data tells
-    DIVIDES("div", ".Tensor_mode", fresh_from<division>, stored_from<division>),
-    DIVIDES("div", ".Scalar_mode", fresh_from<division>, stored_from<division>),
-    {.name = "aten::floor_divide", .type = quotient, .may_raise_on_data = true},
-    {.name = "aten::floor_divide_.Tensor", .type = quotient_, .writes = kFirst, .may_raise_on_data = true},
-    DIVIDES("remainder", ".Tensor", quotient, quotient_),
-    DIVIDES("remainder", ".Scalar", quotient, quotient_),
-    {.name = "aten::remainder.Scalar_Tensor", .type = quotient, .may_raise_on_data = true},
-    DIVIDES("fmod", ".Tensor", quotient, quotient_),
-    DIVIDES("fmod", ".Scalar", quotient, quotient_),
-    {.name = "aten::pow.Tensor_Tensor", .type = pointwise<To::kCommon, kNoBool, 0, 1>},
-    {.name = "aten::pow_.Tensor", .type = pointwise_<To::kCommon, kNoBool, 0, 1>, .writes = kFirst},
-    {.name = "aten::pow.Tensor_Scalar", .type = fresh_from<power_of_tensor>},
-    {.name = "aten::pow_.Scalar", .type = stored_from<power_of_tensor>, .writes = kFirst},
-    {.name = "aten::pow.Scalar", .type = power_of_number},
+    DIVIDES("div", ".Tensor_mode", fresh_from<division>, stored_from<division>, division_body),
+    DIVIDES("div", ".Scalar_mode", fresh_from<division>, stored_from<division>, division_body),
+    {.name = "aten::floor_divide", .type = quotient, .may_raise_on_data = true, .body = of_two<loop::Op::kFloorDiv>},
+    {.name = "aten::floor_divide_.Tensor",
+     .type = quotient_,
+     .writes = kFirst,
+     .may_raise_on_data = true,
+     .functional = "aten::floor_divide"},
+    DIVIDES("remainder", ".Tensor", quotient, quotient_, of_two<loop::Op::kMod>),
+    DIVIDES("remainder", ".Scalar", quotient, quotient_, of_two<loop::Op::kMod>),
+    {.name = "aten::remainder.Scalar_Tensor",
+     .type = quotient,
+     .may_raise_on_data = true,
+     .body = of_two<loop::Op::kMod>},
+    DIVIDES("fmod", ".Tensor", quotient, quotient_, of_two<loop::Op::kFmod>),
+    DIVIDES("fmod", ".Scalar", quotient, quotient_, of_two<loop::Op::kFmod>),
+    {.name = "aten::pow.Tensor_Tensor", .type = pointwise<To::kCommon, kNoBool, 0, 1>, .body = of_two<loop::Op::kPow>},
+    {.name = "aten::pow_.Tensor",
+     .type = pointwise_<To::kCommon, kNoBool, 0, 1>,
+     .writes = kFirst,
+     .functional = "aten::pow.Tensor_Tensor"},
+    {.name = "aten::pow.Tensor_Scalar", .type = fresh_from<power_of_tensor>, .body = power_body},
+    {.name = "aten::pow_.Scalar",
+     .type = stored_from<power_of_tensor>,
+     .writes = kFirst,
+     .functional = "aten::pow.Tensor_Scalar"},
+    {.name = "aten::pow.Scalar", .type = power_of_number, .body = of_two<loop::Op::kPow>},
 
-    TENSOR_AND_SCALAR("eq", To::kBool, kAll),
-    TENSOR_AND_SCALAR("ne", To::kBool, kAll),
-    TENSOR_AND_SCALAR("lt", To::kBool, kNoComplex),
-    TENSOR_AND_SCALAR("le", To::kBool, kNoComplex),
-    TENSOR_AND_SCALAR("gt", To::kBool, kNoComplex),
-    TENSOR_AND_SCALAR("ge", To::kBool, kNoComplex),
-    BOTH("logical_and", "", To::kBool, kAll),
-    BOTH("logical_or", "", To::kBool, kAll),
-    BOTH("logical_xor", "", To::kBool, kAll),
-    TENSOR_AND_SCALAR("bitwise_and", To::kCommon, kBits),
-    TENSOR_AND_SCALAR("bitwise_or", To::kCommon, kBits),
-    TENSOR_AND_SCALAR("bitwise_xor", To::kCommon, kBits),
-    {.name = "aten::bitwise_and.Scalar_Tensor", .type = pointwise<To::kCommon, kBits, 0, 1>},
-    {.name = "aten::bitwise_or.Scalar_Tensor", .type = pointwise<To::kCommon, kBits, 0, 1>},
-    {.name = "aten::bitwise_xor.Scalar_Tensor", .type = pointwise<To::kCommon, kBits, 0, 1>},
-    BOTH("bitwise_left_shift", ".Tensor", To::kCommon, kIntegers),
-    BOTH("bitwise_left_shift", ".Tensor_Scalar", To::kCommon, kIntegers),
-    BOTH("bitwise_right_shift", ".Tensor", To::kCommon, kIntegers),
-    BOTH("bitwise_right_shift", ".Tensor_Scalar", To::kCommon, kIntegers),
+    TENSOR_AND_SCALAR("eq", To::kBool, kAll, of_two<loop::Op::kEq>),
+    TENSOR_AND_SCALAR("ne", To::kBool, kAll, of_two<loop::Op::kNe>),
+    TENSOR_AND_SCALAR("lt", To::kBool, kNoComplex, of_two<loop::Op::kLt>),
+    TENSOR_AND_SCALAR("le", To::kBool, kNoComplex, of_two<loop::Op::kLe>),
+    TENSOR_AND_SCALAR("gt", To::kBool, kNoComplex, of_two<loop::Op::kGt>),
+    TENSOR_AND_SCALAR("ge", To::kBool, kNoComplex, of_two<loop::Op::kGe>),
+    BOTH("logical_and", "", To::kBool, kAll, logical<loop::Op::kAnd>),
+    BOTH("logical_or", "", To::kBool, kAll, logical<loop::Op::kOr>),
+    BOTH("logical_xor", "", To::kBool, kAll, logical<loop::Op::kXor>),
+    TENSOR_AND_SCALAR("bitwise_and", To::kCommon, kBits, of_two<loop::Op::kAnd>),
+    TENSOR_AND_SCALAR("bitwise_or", To::kCommon, kBits, of_two<loop::Op::kOr>),
+    TENSOR_AND_SCALAR("bitwise_xor", To::kCommon, kBits, of_two<loop::Op::kXor>),
+    {.name = "aten::bitwise_and.Scalar_Tensor",
+     .type = pointwise<To::kCommon, kBits, 0, 1>,
+     .body = of_two<loop::Op::kAnd>},
+    {.name = "aten::bitwise_or.Scalar_Tensor",
+     .type = pointwise<To::kCommon, kBits, 0, 1>,
+     .body = of_two<loop::Op::kOr>},
+    {.name = "aten::bitwise_xor.Scalar_Tensor",
+     .type = pointwise<To::kCommon, kBits, 0, 1>,
+     .body = of_two<loop::Op::kXor>},
+    BOTH("bitwise_left_shift", ".Tensor", To::kCommon, kIntegers, of_two<loop::Op::kShl>),
+    BOTH("bitwise_left_shift", ".Tensor_Scalar", To::kCommon, kIntegers, of_two<loop::Op::kShl>),
+    BOTH("bitwise_right_shift", ".Tensor", To::kCommon, kIntegers, of_two<loop::Op::kShr>),
+    BOTH("bitwise_right_shift", ".Tensor_Scalar", To::kCommon, kIntegers, of_two<loop::Op::kShr>),
 
-    {.name = "aten::maximum", .type = pointwise<To::kCommon, kNoComplex, 0, 1>},
-    {.name = "aten::minimum", .type = pointwise<To::kCommon, kNoComplex, 0, 1>},
-    {.name = "aten::fmax", .type = pointwise<To::kCommon, kNoComplex, 0, 1>},
-    {.name = "aten::fmin", .type = pointwise<To::kCommon, kNoComplex, 0, 1>},
-    BOTH("atan2", "", To::kFloat, kNoComplex),
-    BOTH("copysign", ".Tensor", To::kFloat, kNoComplex),
-    BOTH("gcd", "", To::kCommon, kIntegers),
-    BOTH("hypot", "", To::kCommon, kFloats),
-    BOTH("lcm", "", To::kCommon, kIntegers),
-    {.name = "aten::logaddexp", .type = pointwise<To::kCommon, kFloats, 0, 1>},
-    {.name = "aten::heaviside", .type = heaviside},
-    BOTH("xlogy", ".Tensor", To::kFloat, kNoComplex),
+    {.name = "aten::maximum", .type = pointwise<To::kCommon, kNoComplex, 0, 1>, .body = of_two<loop::Op::kMax>},
+    {.name = "aten::minimum", .type = pointwise<To::kCommon, kNoComplex, 0, 1>, .body = of_two<loop::Op::kMin>},
+    {.name = "aten::fmax", .type = pointwise<To::kCommon, kNoComplex, 0, 1>, .body = by_two<fmax_of>},
+    {.name = "aten::fmin", .type = pointwise<To::kCommon, kNoComplex, 0, 1>, .body = by_two<fmin_of>},
+    BOTH("atan2", "", To::kFloat, kNoComplex, float_of_two<loop::Op::kAtan2>),
+    BOTH("copysign", ".Tensor", To::kFloat, kNoComplex, float_of_two<loop::Op::kCopysign>),
+    BOTH("gcd", "", To::kCommon, kIntegers, nullptr),
+    BOTH("hypot", "", To::kCommon, kFloats, by_two<hypot_of>),
+    BOTH("lcm", "", To::kCommon, kIntegers, nullptr),
+    {.name = "aten::logaddexp", .type = pointwise<To::kCommon, kFloats, 0, 1>, .body = by_two<log_add_exp>},
+    {.name = "aten::heaviside", .type = heaviside, .body = by_two<step>},
+    BOTH("xlogy", ".Tensor", To::kFloat, kNoComplex, float_by_two<x_log_y>),
 
-    RULES("clamp", "", (clamped<0, 1, 2>)),
-    RULES("clamp_min", "", (clamped<0, 1>)),
-    RULES("clamp_max", "", (clamped<0, 1>)),
-    RULES("clamp", ".Tensor", (clamped_by_tensors<1, 2>)),
-    RULES("clamp_min", ".Tensor", (clamped_by_tensors<1>)),
-    RULES("clamp_max", ".Tensor", (clamped_by_tensors<1>)),
+    RULES("clamp", "", (clamped<0, 1, 2>), clamp_body),
+    RULES("clamp_min", "", (clamped<0, 1>), clamp_min_body),
+    RULES("clamp_max", "", (clamped<0, 1>), clamp_max_body),
+    RULES("clamp", ".Tensor", (clamped_by_tensors<1, 2>), clamp_body),
+    RULES("clamp_min", ".Tensor", (clamped_by_tensors<1>), clamp_min_body),
+    RULES("clamp_max", ".Tensor", (clamped_by_tensors<1>), clamp_max_body),
 
-    {.name = "aten::where.self", .type = where},
-    {.name = "aten::where.ScalarOther", .type = where},
-    {.name = "aten::where.ScalarSelf", .type = where},
-    RULES("addcmul", "", added<kNoBool>),
-    RULES("addcdiv", "", quotient_added),
-    RULES("lerp", ".Tensor", lerp_tensor),
-    RULES("lerp", ".Scalar", lerp_scalar),
+    {.name = "aten::where.self", .type = where_type, .body = where_body},
+    {.name = "aten::where.ScalarOther", .type = where_type, .body = where_body},
+    {.name = "aten::where.ScalarSelf", .type = where_type, .body = where_body},
+    RULES("addcmul", "", added<kNoBool>, addcmul_body),
+    RULES("addcdiv", "", quotient_added, addcdiv_body),
+    RULES("lerp", ".Tensor", lerp_tensor, lerp_body),
+    RULES("lerp", ".Scalar", lerp_scalar, lerp_body),
 };
 #undef BOTH
 #undef TENSOR_AND_SCALAR

@@ -153,6 +153,7 @@ std::span<const Op> pooling_ops();
 std::span<const Op> random_ops();
 std::span<const Op> reduction_ops();
 std::span<const Op> scan_ops();
+std::span<const Op> scattered_view_ops();
 std::span<const Op> unary_ops();
 std::span<const Op> view_ops();
 

@@ -1,4 +1,8 @@
 // Operators along one dimension that keep its size: softmax, running sums, sorting.
+#include <limits>
+
+#include "ops/body.h"
+#include "ops/expander.h"
 #include "ops/rules_internal.h"
 
 namespace magneto::ops {
@@ -101,26 +105,114 @@ Results triangle_(const Call& call) {
   return just(same_as(call, 0));
 }
 
+// ---- expansions: softmax --------------------------------------------------------------------------------------------
+
+using graph::ValueId;
+
+struct Along {  // a tensor in a type to compute in, and the dimension
+  ValueId x;
+  Sizes dims;
+};
+std::optional<Along> along(Expander& e, size_t argument, size_t dim_argument) {
+  const ValueId self = e.tensor(argument);
+  const auto dim = integer(e.call, dim_argument);
+  if (!self.valid() || !dim || !types::is_floating(e.type(self).dtype)) return std::nullopt;
+  return Along{e.widened(self), {*dim}};
+}
+Values softmax_expanded(Expander& e) {  // self, dim, half_to_float
+  const auto a = along(e, 0, 1);
+  if (!a) return {};
+  const ValueId powers = e.apply("aten::exp", e.difference(a->x, e.greatest(a->x, a->dims)));
+  return {e.to(e.results[0].dtype, e.quotient(powers, e.sum(powers, a->dims)))};
+}
+Values log_softmax_expanded(Expander& e) {
+  const auto a = along(e, 0, 1);
+  if (!a) return {};
+  const ValueId shifted = e.difference(a->x, e.greatest(a->x, a->dims));
+  const ValueId logs = e.apply("aten::log", e.sum(e.apply("aten::exp", shifted), a->dims));
+  return {e.to(e.results[0].dtype, e.difference(shifted, logs))};
+}
+// Rows of -inf alone give zeros instead of NaN.
+Values safe_softmax_expanded(Expander& e) {  // self, dim, dtype
+  const ValueId self = e.tensor(0);
+  const auto dim = integer(e.call, 1);
+  if (!self.valid() || !dim) return {};
+  const ValueId x = e.widened(e.to(e.results[0].dtype, self));
+  const ValueId most = e.greatest(x, {*dim}), powers = e.apply("aten::exp", e.difference(x, most));
+  const ValueId usual = e.quotient(powers, e.sum(powers, {*dim}));
+  const ValueId nothing = e.add("aten::eq.Scalar", {most, -std::numeric_limits<double>::infinity()});
+  return {e.to(e.results[0].dtype, e.add("aten::where.ScalarSelf", {nothing, 0.0, usual}))};
+}
+Values softmax_backward_expanded(Expander& e) {  // grad, output, dim, input dtype
+  const auto a = along(e, 0, 2);
+  if (!a || !e.tensor(1).valid()) return {};
+  const ValueId y = e.widened(e.tensor(1)), both = e.product(a->x, y);
+  return {e.to(e.results[0].dtype, e.difference(both, e.product(y, e.sum(both, a->dims))))};
+}
+Values log_softmax_backward_expanded(Expander& e) {
+  const auto a = along(e, 0, 2);
+  if (!a || !e.tensor(1).valid()) return {};
+  const ValueId y = e.widened(e.tensor(1));
+  return {e.to(e.results[0].dtype, e.difference(a->x, e.product(e.apply("aten::exp", y), e.sum(a->x, a->dims))))};
+}
+
+// ---- scans and triangles -------------------------------------------------------------------------------------------
+
+// Half types are added up in f32.
+template <const char* name>
+Values running_widened(Expander& e) {
+  const ValueId self = e.tensor(0);
+  if (!self.valid() || !loop::is_half(e.results[0].dtype)) return {};
+  return {e.to(e.results[0].dtype, e.add(name, {e.to(Dtype::kF32, self), e.call.args[1], graph::Arg()}))};
+}
+constexpr char kCumsum[] = "aten::cumsum";
+constexpr char kCumprod[] = "aten::cumprod";
+
+template <loop::Fold fold>
+bool running_equation(Body& b, loop::Equation& equation) {
+  const auto dim = dimension(b.call, 1, b.index.size());
+  if (!dim || b.index.empty() || loop::is_half(b.type.dtype) || b.type.dtype == Dtype::kBool) return false;
+  equation.kind = loop::Equation::Kind::kScan;
+  equation.fold = fold;
+  equation.along = equation.axes[*dim];
+  equation.value = cast(b.type.dtype, b.at(0, b.index)).term();
+  return true;
+}
+
+template <bool lower>
+Element triangle_body(Body& b) {
+  const auto shift = integer(b.call, 1);
+  if (!shift) return b.decline();
+  const Element row = b.index[b.index.size() - 2], distance = b.index.back() - row, x = b.at(0, b.index);
+  return where(lower ? distance <= b.size(*shift) : distance >= b.size(*shift), x, b.number(0, x.dtype()));
+}
+
 constexpr Op kOps[] = {
-    {.name = "aten::_log_softmax", .type = softmax},
-    {.name = "aten::_log_softmax_backward_data", .type = softmax_backward},
-    {.name = "aten::_safe_softmax", .type = safe_softmax},
-    {.name = "aten::_softmax", .type = softmax},
-    {.name = "aten::_softmax_backward_data", .type = softmax_backward},
+    {.name = "aten::_log_softmax", .type = softmax, .expand = log_softmax_expanded},
+    {.name = "aten::_log_softmax_backward_data", .type = softmax_backward, .expand = log_softmax_backward_expanded},
+    {.name = "aten::_safe_softmax", .type = safe_softmax, .expand = safe_softmax_expanded},
+    {.name = "aten::_softmax", .type = softmax, .expand = softmax_expanded},
+    {.name = "aten::_softmax_backward_data", .type = softmax_backward, .expand = softmax_backward_expanded},
     {.name = "aten::cummax", .type = running_extreme},
     {.name = "aten::cummin", .type = running_extreme},
-    {.name = "aten::cumprod", .type = running},
-    {.name = "aten::cumprod_", .type = running_, .writes = kFirst},
-    {.name = "aten::cumsum", .type = running},
-    {.name = "aten::cumsum_", .type = running_, .writes = kFirst},
+    {.name = "aten::cumprod",
+     .type = running,
+     .equation = running_equation<loop::Fold::kProd>,
+     .expand = running_widened<kCumprod>},
+    {.name = "aten::cumprod_", .type = running_, .writes = kFirst, .functional = "aten::cumprod"},
+    {.name = "aten::cumsum",
+     .type = running,
+     .equation = running_equation<loop::Fold::kSum>,
+     .expand = running_widened<kCumsum>},
+    {.name = "aten::cumsum_", .type = running_, .writes = kFirst, .functional = "aten::cumsum"},
     {.name = "aten::logcumsumexp", .type = log_running},
     {.name = "aten::sort", .type = sort},
     {.name = "aten::sort.stable", .type = sort_stable},
     {.name = "aten::topk", .type = top},
-    {.name = "aten::tril", .type = triangle},
-    {.name = "aten::tril_", .type = triangle_, .writes = kFirst},
-    {.name = "aten::triu", .type = triangle},
-    {.name = "aten::triu_", .type = triangle_, .writes = kFirst},
+    {.name = "aten::tril", .type = triangle, .body = triangle_body<true>},
+    {.name = "aten::tril_", .type = triangle_, .writes = kFirst, .functional = "aten::tril"},
+    {.name = "aten::triu", .type = triangle, .body = triangle_body<false>},
+    {.name = "aten::triu_", .type = triangle_, .writes = kFirst, .functional = "aten::triu"},
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Views: other sizes, strides and offset over the same memory.
 #include "ops/rules_internal.h"
+#include "ops/views_internal.h"
 
 namespace magneto::ops {
 
@@ -239,7 +240,8 @@ std::optional<TensorType> squeezed_dims(const Call& call) {
   return squeezed_at(call, *self, candidates);
 }
 
-// A position counted from the end when negative, kept between 0 and size.
+}  // namespace
+
 std::optional<Expr> clamp_position(const Call& call, Expr at, const Expr& size) {
   const Truth negative = less(call, at, 0);
   if (!negative) return std::nullopt;
@@ -248,6 +250,8 @@ std::optional<Expr> clamp_position(const Call& call, Expr at, const Expr& size) 
   if (!below || (!*below && !above)) return std::nullopt;
   return *below ? Expr(0) : *above ? size : at;
 }
+
+namespace {
 
 std::optional<TensorType> sliced(const Call& call) {
   const TensorType* self = tensor(call, 0);
@@ -425,37 +429,61 @@ Results view_by(const Call& call) {
 }
 
 constexpr Op kOps[] = {
-    {.name = "aten::_reshape_alias", .type = reshape_alias},
-    {.name = "aten::_unsafe_view", .type = view},
-    {.name = "aten::alias", .type = alias},
-    {.name = "aten::as_strided", .type = as_strided},
-    {.name = "aten::as_strided_", .type = as_strided_, .writes = kFirst},
-    {.name = "aten::detach", .type = alias},
-    {.name = "aten::detach_", .type = first_argument, .writes = kFirst},
-    {.name = "aten::diagonal", .type = view_by<diagonal>},
-    {.name = "aten::expand", .type = view_by<expanded>},
-    {.name = "aten::lift_fresh", .type = first_argument},
-    {.name = "aten::permute", .type = view_by<permuted>},
-    {.name = "aten::select.int", .type = view_by<selected>},
-    {.name = "aten::slice.Tensor", .type = view_by<sliced>},
-    {.name = "aten::split.Tensor", .type = split},
-    {.name = "aten::split_with_sizes", .type = split_with_sizes},
-    {.name = "aten::squeeze", .type = view_by<squeezed>},
-    {.name = "aten::squeeze.dim", .type = view_by<squeezed_dims>},
-    {.name = "aten::squeeze.dims", .type = view_by<squeezed_dims>},
-    {.name = "aten::squeeze_", .type = changed<squeezed>, .writes = kFirst},
-    {.name = "aten::squeeze_.dim", .type = changed<squeezed_dims>, .writes = kFirst},
-    {.name = "aten::t", .type = view_by<flipped>},
-    {.name = "aten::t_", .type = changed<flipped>, .writes = kFirst},
-    {.name = "aten::transpose.int", .type = view_by<transposed>},
-    {.name = "aten::transpose_", .type = changed<transposed>, .writes = kFirst},
-    {.name = "aten::unbind.int", .type = unbind},
-    {.name = "aten::unfold", .type = view_by<unfolded>},
-    {.name = "aten::unsqueeze", .type = view_by<unsqueezed>},
-    {.name = "aten::unsqueeze_", .type = changed<unsqueezed>, .writes = kFirst},
-    {.name = "aten::view", .type = view},
-    {.name = "aten::view_as_complex", .type = view_by<complex_of_parts>},
-    {.name = "aten::view_as_real", .type = view_by<parts_of_complex>},
+    {.name = "aten::_reshape_alias", .type = reshape_alias, .view = reshape_alias_index, .put = put_reshaped},
+    {.name = "aten::_unsafe_view", .type = view, .view = same_elements, .put = put_reshaped},
+    {.name = "aten::alias", .type = alias, .view = same_elements, .put = put_reshaped},
+    {.name = "aten::as_strided", .type = as_strided, .view = strided_index, .by_strides = true},
+    {.name = "aten::as_strided_",
+     .type = as_strided_,
+     .writes = kFirst,
+     .functional = "aten::as_strided",
+     .changes_shape = true},
+    {.name = "aten::detach", .type = alias, .view = same_elements, .put = put_reshaped},
+    {.name = "aten::detach_",
+     .type = first_argument,
+     .writes = kFirst,
+     .functional = "aten::detach",
+     .changes_shape = true},
+    {.name = "aten::diagonal", .type = view_by<diagonal>, .view = diagonal_index, .put = put_diagonal},
+    {.name = "aten::expand", .type = view_by<expanded>, .view = expand_index},
+    {.name = "aten::lift_fresh", .type = first_argument, .view = same_elements, .put = put_reshaped},
+    {.name = "aten::permute", .type = view_by<permuted>, .view = permute_index, .put = put_permuted},
+    {.name = "aten::select.int", .type = view_by<selected>, .view = select_index, .put = put_selected},
+    {.name = "aten::slice.Tensor", .type = view_by<sliced>, .view = slice_index, .put = put_sliced},
+    {.name = "aten::split.Tensor", .type = split, .view = split_index, .put = put_piece},
+    {.name = "aten::split_with_sizes", .type = split_with_sizes, .view = split_sizes_index, .put = put_piece_of_sizes},
+    {.name = "aten::squeeze", .type = view_by<squeezed>, .view = same_elements, .put = put_reshaped},
+    {.name = "aten::squeeze.dim", .type = view_by<squeezed_dims>, .view = same_elements, .put = put_reshaped},
+    {.name = "aten::squeeze.dims", .type = view_by<squeezed_dims>, .view = same_elements, .put = put_reshaped},
+    {.name = "aten::squeeze_",
+     .type = changed<squeezed>,
+     .writes = kFirst,
+     .functional = "aten::squeeze",
+     .changes_shape = true},
+    {.name = "aten::squeeze_.dim",
+     .type = changed<squeezed_dims>,
+     .writes = kFirst,
+     .functional = "aten::squeeze.dim",
+     .changes_shape = true},
+    {.name = "aten::t", .type = view_by<flipped>, .view = t_index, .put = put_transposed},
+    {.name = "aten::t_", .type = changed<flipped>, .writes = kFirst, .functional = "aten::t", .changes_shape = true},
+    {.name = "aten::transpose.int", .type = view_by<transposed>, .view = transpose_index, .put = put_swapped},
+    {.name = "aten::transpose_",
+     .type = changed<transposed>,
+     .writes = kFirst,
+     .functional = "aten::transpose.int",
+     .changes_shape = true},
+    {.name = "aten::unbind.int", .type = unbind, .view = unbind_index, .put = put_unbound},
+    {.name = "aten::unfold", .type = view_by<unfolded>, .view = unfold_index},
+    {.name = "aten::unsqueeze", .type = view_by<unsqueezed>, .view = same_elements, .put = put_reshaped},
+    {.name = "aten::unsqueeze_",
+     .type = changed<unsqueezed>,
+     .writes = kFirst,
+     .functional = "aten::unsqueeze",
+     .changes_shape = true},
+    {.name = "aten::view", .type = view, .view = same_elements, .put = put_reshaped},
+    {.name = "aten::view_as_complex", .type = view_by<complex_of_parts>, .view = no_index},
+    {.name = "aten::view_as_real", .type = view_by<parts_of_complex>, .view = no_index},
 };
 
 }  // namespace

@@ -334,6 +334,11 @@ void Recorder::enter_frame(Activation& activation) try {
     if (!object || PyCell_Check(object)) continue;
     if (is_new_context(activation, object))
       enter_made(object);
+    else if (is_called_by_apply(activation) && PyFunction_Check(object) && !info(object))
+      enter_outside(object,
+                    guards().sources.pinned({}, function->func_name));  // of the class, whose version is guarded
+    else if (is_called_by_apply(activation) && PyTuple_CheckExact(object) && !info(object))
+      enter_made(object);
     else
       adopt_result(activation, object, "a call made by C code");
   }

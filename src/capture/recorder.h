@@ -221,8 +221,9 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* call_effect(Activation& self, PyObject* callable, CallClass cls, PyObject* const* args, size_t nargsf,
                         PyObject* kwnames, PyObject* bound);
   // recorder_autograd.cpp: custom autograd.Functions
-  static PyObject* autograd_apply();                               ///< torch.autograd.Function.apply, borrowed
-  bool builds_node(PyObject* const* args, size_t count);           ///< autograd gives the result a node of its own
+  static PyObject* autograd_apply();                      ///< torch.autograd.Function.apply, borrowed
+  bool builds_node(PyObject* const* args, size_t count);  ///< autograd gives the result a node of its own
+  bool is_called_by_apply(Activation& frame) const;
   bool is_new_context(Activation& frame, PyObject* object) const;  ///< made by C for the forward that begins
   PyObject* call_autograd(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames,
                           PyObject* cls);

@@ -34,9 +34,12 @@ bool Recorder::builds_node(PyObject* const* args, size_t count) {
   return needs_gradient && c10::GradMode::is_enabled();
 }
 
+bool Recorder::is_called_by_apply(Activation& frame) const {
+  return !applies_.empty() && frame.outer() == applies_.back().caller;
+}
+
 bool Recorder::is_new_context(Activation& frame, PyObject* object) const {
-  return !applies_.empty() && frame.outer() == applies_.back().caller && Py_TYPE(object) == applies_.back().context &&
-         table_.count(object) == 0;
+  return is_called_by_apply(frame) && Py_TYPE(object) == applies_.back().context && table_.count(object) == 0;
 }
 
 /// The attribute of a class that C is about to call: only Python code comes through the hook.

@@ -7,6 +7,9 @@ from torch import randn
 import magneto
 from harness import fresh, same_as_eager
 
+# torch 2.15 has apply itself in C: it takes keywords, and wants a signature of every forward.
+APPLY_IS_C = not isinstance(torch.autograd.Function.__dict__["apply"], classmethod)
+
 leaf = lambda *size: randn(*size, requires_grad=True)  # noqa: E731
 
 
@@ -241,7 +244,7 @@ def test_a_forward_that_raises_and_one_that_is_misused():
     same_as_eager(f, randn(3), 1, more=[((randn(3), 2), {})])
     same_as_eager(f, randn(3), 2)
     same_as_eager(lambda x: ForgetsToReturn.apply(x), randn(3), raises=RuntimeError)
-    same_as_eager(lambda x: Raises.apply(x, n=1), randn(3), raises=TypeError)
+    same_as_eager(lambda x: Raises.apply(x, n=1), randn(3), raises=None if APPLY_IS_C else TypeError)
 
 
 def test_a_forward_that_is_replaced():
@@ -271,4 +274,5 @@ def test_a_forward_that_is_no_python_function():
             return x * 2
 
     same_as_eager(lambda x: Bound.apply(x), randn(3))
-    same_as_eager(lambda x: super(torch.autograd.Function, Adds).apply(x, x), randn(3))
+    same_as_eager(lambda x: super(torch.autograd.Function, Adds).apply(x, x), randn(3),
+                  raises=ValueError if APPLY_IS_C else None)

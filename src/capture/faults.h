@@ -3,16 +3,23 @@
 // warning and nothing else: the program goes on as in eager. There are three nets.
 //
 //   what the recorder notes   adopt, note_..., record_...: the recording is thrown away, the primitive goes on, with
-//   the
-//                             result that it may already have
+//                             the result that it may already have
 //   a primitive               has done nothing yet when anything else in it throws: the instruction is executed plainly
 //   the director              before an instruction: CPython takes the frame; at its end: only the recording is lost
 #pragma once
 
 namespace magneto::capture {
 
+namespace internal {
+extern bool g_tests_ask;  ///< under the GIL; a plain word, because fault points stand on the path of every call
+void asked_fault_point(const char* where);
+}  // namespace internal
+
 /// Throws a base::Fault if a test asked for one here.
-void fault_point(const char* where);
+inline void fault_point(const char* where) {
+  if (internal::g_tests_ask) [[unlikely]]
+    internal::asked_fault_point(where);
+}
 
 /// For tests: the fault point `where` throws when it is met for the `countdown`-th time from now, counted from 0, in
 /// this thread. nullptr: none does.

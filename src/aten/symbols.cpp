@@ -168,33 +168,6 @@ Condition opposite(const Condition& condition) {
   return condition;
 }
 
-// What the expressions alone say.
-std::optional<bool> known(const Condition& question, const std::vector<int64_t>& least) {
-  const Expr difference = question.right - question.left;
-  const auto low = difference.lower_bound(least), high = (-difference).lower_bound(least);
-  const bool greater = low && *low > 0, at_least = low && *low >= 0;  // right > left, right >= left
-  const bool smaller = high && *high > 0, at_most = high && *high >= 0;
-  switch (question.relation) {
-    case Relation::kEq:
-      if (question.left == question.right) return true;
-      if (greater || smaller || difference.is_constant()) return false;
-      break;
-    case Relation::kNe:
-      if (question.left == question.right) return false;
-      if (greater || smaller || difference.is_constant()) return true;
-      break;
-    case Relation::kLt:
-      if (greater) return true;
-      if (at_most) return false;
-      break;
-    case Relation::kLe:
-      if (at_least) return true;
-      if (smaller) return false;
-      break;
-  }
-  return std::nullopt;
-}
-
 std::atomic<Symbols::Unwrap> unwrap{nullptr};
 
 }  // namespace
@@ -239,7 +212,7 @@ bool Symbols::decide(const Condition& question) {
   question.left.collect_symbols(symbols);
   question.right.collect_symbols(symbols);
   if (std::all_of(symbols.begin(), symbols.end(), [&](uint32_t symbol) { return least_[symbol] == 2; }))
-    if (const auto answer = known(question, least_)) return *answer;
+    if (const auto answer = types::known(question, least_)) return *answer;
   const bool holds = question.holds(hints_);
   require(holds ? question : opposite(question));
   return holds;

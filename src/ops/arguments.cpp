@@ -146,10 +146,7 @@ static std::vector<int64_t> least_values(const Call& call) {
 Truth equal(const Call& call, const Expr& a, const Expr& b) {
   if (a == b) return true;
   if (a.is_constant() && b.is_constant()) return false;
-  const Expr difference = a - b;
-  if (difference.is_constant()) return false;
-  const std::vector<int64_t> least = least_values(call);
-  if (difference.lower_bound(least).value_or(0) > 0 || (-difference).lower_bound(least).value_or(0) > 0) return false;
+  if (const Truth answer = types::known({a, types::Relation::kEq, b}, least_values(call))) return answer;
   if (call.decide) return call.decide({a, types::Relation::kEq, b});
   return std::nullopt;
 }
@@ -161,10 +158,7 @@ std::optional<int64_t> fixed_size(const Call& call, const Expr& size) {
 
 Truth less(const Call& call, const Expr& a, const Expr& b) {
   if (a.is_constant() && b.is_constant()) return a.value_or(0) < b.value_or(0);
-  const Expr difference = b - a;
-  const std::vector<int64_t> least = least_values(call);
-  if (difference.lower_bound(least).value_or(0) > 0) return true;
-  if ((-difference).lower_bound(least).value_or(-1) >= 0) return false;
+  if (const Truth answer = types::known({a, types::Relation::kLt, b}, least_values(call))) return answer;
   if (call.decide) return call.decide({a, types::Relation::kLt, b});
   return std::nullopt;
 }

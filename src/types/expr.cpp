@@ -415,6 +415,32 @@ void Expr::collect_symbols(std::vector<uint32_t>& into) const {
 
 size_t Expr::hash() const { return is_constant() ? mix(0x2545f491, static_cast<size_t>(value_)) : node_->hash; }
 
+std::optional<bool> known(const Condition& question, const std::vector<int64_t>& least) {
+  const Expr difference = question.right - question.left;
+  const auto low = difference.lower_bound(least), high = (-difference).lower_bound(least);
+  const bool greater = low && *low > 0, at_least = low && *low >= 0;  // right > left, right >= left
+  const bool smaller = high && *high > 0, at_most = high && *high >= 0;
+  switch (question.relation) {
+    case Relation::kEq:
+      if (question.left == question.right) return true;
+      if (greater || smaller || difference.is_constant()) return false;
+      break;
+    case Relation::kNe:
+      if (question.left == question.right) return false;
+      if (greater || smaller || difference.is_constant()) return true;
+      break;
+    case Relation::kLt:
+      if (greater) return true;
+      if (at_most) return false;
+      break;
+    case Relation::kLe:
+      if (at_least) return true;
+      if (smaller) return false;
+      break;
+  }
+  return std::nullopt;
+}
+
 bool Condition::holds(std::span<const int64_t> symbols) const {
   const int64_t a = left.evaluate(symbols), b = right.evaluate(symbols);
   switch (relation) {

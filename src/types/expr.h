@@ -68,6 +68,8 @@ struct Condition {
   friend bool operator==(const Condition&, const Condition&) = default;
 };
 std::string to_string(const Condition& condition);
+/// Whether it holds for all values of the symbols, or for none; nothing: that depends. `least` as in Expr::lower_bound.
+std::optional<bool> known(const Condition& question, const std::vector<int64_t>& least);
 
 }  // namespace magneto::types
 

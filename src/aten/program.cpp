@@ -177,19 +177,11 @@ at::Tensor take(std::vector<at::Tensor>& values, ValueId id, bool last) {
   return last ? std::move(values[id.index()]) : values[id.index()];
 }
 
-// The argument with numbers in place of its expressions.
-graph::Arg evaluate(const graph::Arg& arg, std::span<const int64_t> symbols) {
-  if (const auto* one = std::get_if<types::Expr>(&arg)) return types::Expr(one->evaluate(symbols));
-  types::Sizes numbers;
-  for (const types::Expr& expr : std::get<std::vector<types::Expr>>(arg)) numbers.emplace_back(expr.evaluate(symbols));
-  return numbers;
-}
-
 void push(const Slot& slot, std::vector<at::Tensor>& values, std::span<const int64_t> symbols,
           torch::jit::Stack& stack) {
   switch (slot.from) {
     case Slot::From::kSymbolic:
-      stack.push_back(to_ivalue(evaluate(slot.symbolic, symbols), slot.kind));
+      stack.push_back(to_ivalue(graph::evaluate(slot.symbolic, symbols), slot.kind));
       break;
     case Slot::From::kTemplate:
       stack.push_back(slot.constant);

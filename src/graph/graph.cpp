@@ -195,22 +195,27 @@ Graph compact(const Graph& graph, std::vector<size_t>* kept_inputs, std::vector<
 }
 Graph renumber(const Graph& graph) { return compact(graph, nullptr, nullptr, true); }
 
+static void evaluate_all(std::vector<types::Expr>& exprs, std::span<const int64_t> symbols) {
+  for (types::Expr& expr : exprs) expr = expr.evaluate(symbols);
+}
+
+Arg evaluate(Arg arg, std::span<const int64_t> symbols) {
+  if (auto* one = std::get_if<types::Expr>(&arg)) *one = one->evaluate(symbols);
+  if (auto* list = std::get_if<std::vector<types::Expr>>(&arg)) evaluate_all(*list, symbols);
+  return arg;
+}
+
 Graph evaluate(const Graph& graph, std::span<const int64_t> symbols) {
-  const auto number = [&](types::Expr& expr) { expr = expr.evaluate(symbols); };
-  const auto numbers = [&](std::vector<types::Expr>& exprs) { std::for_each(exprs.begin(), exprs.end(), number); };
   Graph result = graph;
   result.conditions.clear();
   for (size_t v = 0; v < graph.values().size(); ++v) {
     types::TensorType& type = result.value(ValueId(v)).type;
-    numbers(type.sizes);
-    numbers(type.strides);
-    number(type.offset);
+    evaluate_all(type.sizes, symbols);
+    evaluate_all(type.strides, symbols);
+    type.offset = type.offset.evaluate(symbols);
   }
   for (size_t n = 0; n < graph.nodes().size(); ++n)
-    for (Arg& arg : result.node(NodeId(n)).args) {
-      if (auto* one = std::get_if<types::Expr>(&arg)) number(*one);
-      if (auto* list = std::get_if<std::vector<types::Expr>>(&arg)) numbers(*list);
-    }
+    for (Arg& arg : result.node(NodeId(n)).args) arg = evaluate(std::move(arg), symbols);
   return result;
 }
 

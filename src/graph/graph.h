@@ -115,6 +115,8 @@ Graph compact(const Graph& graph, std::vector<size_t>* kept_inputs, std::vector<
 /// Drops only values that no node makes, and renumbers the rest: the caller's inputs and constants stay where they are.
 Graph renumber(const Graph& graph);
 
+/// The argument for these values of its symbols.
+Arg evaluate(Arg arg, std::span<const int64_t> symbols);
 /// The graph for these values of its symbols, without conditions.
 Graph evaluate(const Graph& graph, std::span<const int64_t> symbols);
 

@@ -131,9 +131,7 @@ bool GuardProgram::check_dict(DictGuard& g, GuardContext& context, std::string* 
     }
   }
   uint64_t version = dict_version(dict);
-  bool symbols = false;
-  for (KeyCheck& key : g.keys) symbols |= key.symbol >= 0;
-  if (version == g.version && !symbols && (!g.order_state || order_state(dict) == g.order_state)) return true;
+  if (version == g.version && !g.reads_symbols() && (!g.order_state || order_state(dict) == g.order_state)) return true;
   auto differs = [&](PyObject* key, PyObject* before, PyObject* now) {
     if (why) {
       std::string path = sources.describe_key(g.source, key);
@@ -271,10 +269,8 @@ bool GuardProgram::check_dicts(GuardContext& context, std::string* why, std::vec
     if (word.version && (!word.slot || *word.slot == word.dict) && dict_version(word.dict) == word.version) continue;
     DictGuard& guard = dicts[i];
     if (!check_dict(guard, context, why, changed)) return false;
-    const bool reads_symbols =
-        std::any_of(guard.keys.begin(), guard.keys.end(), [](const KeyCheck& key) { return key.symbol >= 0; });
     word = {guard.owner ? _PyObject_GetDictPtr(guard.owner.get()) : nullptr, guard.dict.get(),
-            reads_symbols || guard.order_state || !guard.keep_version ? 0 : guard.version};
+            guard.reads_symbols() || guard.order_state || !guard.keep_version ? 0 : guard.version};
   }
   return true;
 }

@@ -9,6 +9,7 @@
 #pragma once
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -50,6 +51,9 @@ struct DictGuard {
   std::vector<KeyCheck> keys;
   std::vector<KeyCheck> items;
   size_t order_state = 0;  ///< OrderedDict: changes with move_to_end
+  bool reads_symbols() const {
+    return std::any_of(keys.begin(), keys.end(), [](const KeyCheck& key) { return key.symbol >= 0; });
+  }
 };
 
 struct SequenceGuard {

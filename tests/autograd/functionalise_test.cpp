@@ -1,24 +1,16 @@
-// Graph text in, functional graph text out: texts/*.txt hold a graph, a line of dashes, and the result or the reason.
-// MAGNETO_UPDATE=1 writes the second half anew.
+// Graph text in, functional graph text out, or the reason why not.
 #include "autograd/functionalise.h"
 
 #include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "base/text.h"
 #include "graph/text.h"
 #include "graph/verify.h"
 #include "ops/op.h"
+#include "text_cases.h"
 
 namespace magneto::autograd {
 namespace {
-
-const std::string kLine = "----\n";
 
 std::string describe(const Functional& made) {
   if (!made.reason.empty()) return "cannot: " + made.reason + "\n";
@@ -33,27 +25,14 @@ std::string describe(const Functional& made) {
 }
 
 TEST(Functionalise, TextsInTextsOut) {
-  std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(MAGNETO_TEST_DIR "/texts"))
-    paths.push_back(entry.path());
-  std::sort(paths.begin(), paths.end());
-  ASSERT_FALSE(paths.empty());
-  for (const auto& path : paths) {
-    std::stringstream content;
-    content << std::ifstream(path).rdbuf();
-    const std::string text = content.str();
-    const size_t cut = text.find(kLine);
-    const std::string input = text.substr(0, cut);
+  expect_text_cases(MAGNETO_TEST_DIR "/texts", [](const std::string& input, const std::filesystem::path& path) {
     const Functional made = functionalise(graph::parse(input.substr(input.find("graph {"))));
     if (made.reason.empty()) {
       EXPECT_EQ(graph::verify(made.graph), std::vector<std::string>()) << path << graph::print(made.graph);
       EXPECT_EQ(graph::print(graph::parse(graph::print(made.graph))), graph::print(made.graph)) << path;
     }
-    if (std::getenv("MAGNETO_UPDATE"))
-      std::ofstream(path) << input << kLine << describe(made);
-    else
-      EXPECT_EQ(describe(made), cut == std::string::npos ? "" : text.substr(cut + kLine.size())) << path;
-  }
+    return describe(made);
+  });
 }
 
 TEST(Functionalise, EveryFunctionalFormIsDeclared) {

@@ -6,6 +6,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <string>
 
 #include "aten/operators_internal.h"
 #include "base/check.h"
@@ -234,8 +235,30 @@ void store(const Step& step, torch::jit::Stack& stack, std::vector<at::Tensor>& 
 }  // namespace
 
 struct Program::Scratch {
-  std::vector<at::Tensor> values, outputs;
+  std::vector<at::Tensor> values;
   torch::jit::Stack stack;
+};
+
+// One spare is enough: a second run at the same time (a recursion, another thread) brings its own, and the last to end
+// leaves it behind.
+class Program::Lent {
+ public:
+  explicit Lent(const Program& program) : program_(program), scratch_(program.spare_.exchange(nullptr)) {
+    if (scratch_) return;
+    scratch_ = new Scratch;
+    scratch_->values.resize(program.body_->graph.values().size());
+  }
+  ~Lent() {
+    for (at::Tensor& value : scratch_->values) value.reset();
+    scratch_->stack.clear();
+    delete program_.spare_.exchange(scratch_);
+  }
+  Lent(const Lent&) = delete;
+  Scratch* operator->() { return scratch_; }
+
+ private:
+  const Program& program_;
+  Scratch* scratch_;
 };
 
 Program::Program(graph::Graph graph, std::vector<at::Tensor> constants)
@@ -243,38 +266,17 @@ Program::Program(graph::Graph graph, std::vector<at::Tensor> constants)
 
 Program::~Program() { delete spare_.load(); }
 
-// One spare is enough: a second run at the same time (a recursion, another thread) brings its own, and the last to end
-// leaves it behind.
-Program::Run::Run(const Program& program) : program_(program), scratch_(program.spare_.exchange(nullptr)) {
-  if (!scratch_) {
-    scratch_ = new Scratch;
-    scratch_->values.resize(program.body_->graph.values().size());
-    scratch_->outputs.reserve(program.body_->graph.outputs.size());
-  }
-}
-
-Program::Run::~Run() {
-  for (at::Tensor& value : scratch_->values) value.reset();
-  scratch_->outputs.clear();
-  scratch_->stack.clear();
-  delete program_.spare_.exchange(scratch_);
-}
-
-void Program::Run::set_input(size_t index, const at::Tensor& tensor) {
-  scratch_->values[program_.body_->graph.inputs()[index].index()] = tensor;
-}
-
-std::vector<at::Tensor>& Program::Run::outputs() { return scratch_->outputs; }
-
-Program::Failure Program::Run::run(std::span<const int64_t> symbols) {
-  const Body& body = *program_.body_;
-  std::vector<at::Tensor>& values = scratch_->values;
+Program::Failure Program::run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs) const {
+  const Body& body = *body_;
+  Lent scratch(*this);
+  std::vector<at::Tensor>& values = scratch->values;
+  for (size_t i = 0; i < inputs.size(); ++i) values[body.graph.inputs()[i].index()] = std::move(inputs[i]);
   for (size_t c = 0; c < body.constants.size(); ++c) values[body.graph.constants()[c].index()] = body.constants[c];
 
   // Casts of autocast stand in the graph.
   c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   GradModeOfSteps grad_mode;
-  torch::jit::Stack& stack = scratch_->stack;
+  torch::jit::Stack& stack = scratch->stack;
   Failure failure;
   for (const Step& step : body.steps) {
     stack.clear();
@@ -292,11 +294,12 @@ Program::Failure Program::Run::run(std::span<const int64_t> symbols) {
     ++failure.node;
   }
   for (size_t o = 0; o < body.graph.outputs.size(); ++o)
-    scratch_->outputs.push_back(take(values, body.graph.outputs[o], body.output_moves[o]));
+    outputs.push_back(take(values, body.graph.outputs[o], body.output_moves[o]));
   return {};
 }
 
 const graph::Graph& Program::graph() const { return body_->graph; }
+const std::vector<at::Tensor>& Program::constants() const { return body_->constants; }
 bool Program::writes_inputs() const { return body_->writes_inputs; }
 
 }  // namespace magneto::aten

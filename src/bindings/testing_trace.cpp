@@ -52,21 +52,19 @@ Replay finish(const Trace& trace, const std::vector<at::Tensor>& outputs) {
 }
 
 std::vector<at::Tensor> run(const Replay& replay, std::vector<at::Tensor> inputs) {
-  aten::Program::Run call(*replay.program);
-  for (size_t i = 0; i < inputs.size(); ++i) call.set_input(i, inputs[i]);
-  aten::Program::Failure failure;
+  c10::SmallVector<at::Tensor, 8> outputs;
+  aten::Executable::Failure failure;
   {
     py::gil_scoped_release release;
-    failure = call.run();
+    failure = replay.program->run(inputs, {}, outputs);
   }
   if (failure.error) std::rethrow_exception(failure.error);
-  return call.outputs();
+  return {outputs.begin(), outputs.end()};
 }
 
 py::tuple run_until_failure(const Replay& replay, std::vector<at::Tensor> inputs) {
-  aten::Program::Run call(*replay.program);
-  for (size_t i = 0; i < inputs.size(); ++i) call.set_input(i, inputs[i]);
-  const auto failure = call.run();
+  c10::SmallVector<at::Tensor, 8> outputs;
+  const auto failure = replay.program->run(inputs, {}, outputs);
   return py::make_tuple(static_cast<bool>(failure.error), failure.node, failure.changed);
 }
 

@@ -62,19 +62,16 @@ static Outcome replay(Segment& segment, GuardContext& context, BuildContext& bui
   built.guards = &context;
   built.memo.assign(segment.memo_count, nullptr);
   if (segment.program) {
-    aten::Program::Run run(*segment.program);
-    for (size_t i = 0; i < segment.inputs.size(); ++i) {
-      const Segment::Input& input = segment.inputs[i];
-      PyObject* tensor = input.weak ? PyWeakref_GET_OBJECT(input.weak.get()) : context.at(input.source);
-      run.set_input(i, tensor_of(tensor));
-    }
-    aten::Program::Failure failure;
+    c10::SmallVector<at::Tensor, 8> inputs, outputs;
+    for (const Segment::Input& input : segment.inputs)
+      inputs.push_back(tensor_of(input.weak ? PyWeakref_GET_OBJECT(input.weak.get()) : context.at(input.source)));
+    aten::Executable::Failure failure;
     *changed = segment.program->writes_inputs();
     try {
       torch::PyWarningHandler warnings;
       {
         PyThreadState* thread = PyEval_SaveThread();
-        failure = run.run(context.symbols);
+        failure = segment.program->run({inputs.data(), inputs.size()}, context.symbols, outputs);
         PyEval_RestoreThread(thread);
       }
       if (failure.error) warnings.set_in_exception();
@@ -87,7 +84,7 @@ static Outcome replay(Segment& segment, GuardContext& context, BuildContext& bui
       torch::translate_exception_to_python(failure.error);
       return Outcome::kRaised;
     }
-    for (at::Tensor& output : run.outputs()) built.outputs.push_back(Ref::take(THPVariable_Wrap(std::move(output))));
+    for (at::Tensor& output : outputs) built.outputs.push_back(Ref::take(THPVariable_Wrap(std::move(output))));
   }
   *changed = *changed || !segment.effects.empty();
   for (const Effect& effect : segment.effects)

@@ -7,7 +7,7 @@ execute_process(
 message(STATUS "torch: ${torch_root}")
 
 file(GLOB extension_sources CONFIGURE_DEPENDS
-  src/aten/*.cpp src/capture/*.cpp src/driver/*.cpp src/explain/*.cpp src/bindings/*.cpp)
+  src/aten/*.cpp src/capture/*.cpp src/driver/pipeline.cpp src/explain/*.cpp src/bindings/*.cpp)
 Python_add_library(_C MODULE WITH_SOABI ${extension_sources})
 target_include_directories(_C PRIVATE src)
 # pybind11 is the copy among torch's headers: both sides then share one registry of types.

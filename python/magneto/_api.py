@@ -28,14 +28,15 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="magneto", mod
     if disable or _C.is_compiled(model):
         return model
     limit = (options or {}).get("cache_size_limit", 8)
+    settings = (fullgraph, limit, dynamic, backend != "eager")
     if isinstance(model, torch.nn.Module):
         from ._module import compiled_module
 
-        return compiled_module(model, lambda function, self: _C.compile_function(function, self, fullgraph, limit, dynamic))
+        return compiled_module(model, lambda function, self: _C.compile_function(function, self, *settings))
     function, self = _function_of(model)
     if function is None:  # written in C: there is no Python to capture
         return model
-    compiled = _C.compile_function(function, self, fullgraph, limit, dynamic)
+    compiled = _C.compile_function(function, self, *settings)
     return functools.update_wrapper(compiled, model)
 
 
@@ -75,7 +76,7 @@ def explain(model):
     function, self = _function_of(model)
     if function is None:
         raise TypeError(f"magneto.explain needs a Python function, method or nn.Module, not {type(model).__name__}")
-    compiled = _C.compile_function(function, self, False, 8, None)
+    compiled = _C.compile_function(function, self, False, 8, None, True)
 
     def run(*args, **kwargs):
         compiled(*args, **kwargs)

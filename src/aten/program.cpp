@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <string>
 
-#include "aten/operators_internal.h"
+#include "aten/boxed_internal.h"
 #include "base/check.h"
 
 namespace magneto::aten {
@@ -16,17 +16,6 @@ namespace magneto::aten {
 using graph::ValueId;
 
 namespace {
-
-// One argument of a step: a value that never changes, or tensors that the steps before made.
-struct Slot {
-  enum class From : uint8_t { kTemplate, kValue, kList, kOptionalList, kSymbolic };
-  From from = From::kTemplate;
-  ArgKind kind = ArgKind::kOther;
-  graph::Arg symbolic;  ///< sizes that are known when it runs
-  c10::IValue constant;
-  std::vector<ValueId> values;
-  std::vector<bool> last;  ///< for each value: nobody reads it later, so it is moved
-};
 
 struct Step {
   const Operator* op = nullptr;
@@ -36,20 +25,6 @@ struct Step {
   bool grad = true;
   bool changes = false;  ///< writes to memory of an input, or draws random numbers
 };
-
-const Operator& look_up(const std::string& name) {
-  const size_t dot = name.find('.');
-  const c10::OperatorName key(name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1));
-  const auto handle = c10::Dispatcher::singleton().findSchema(key);
-  base::check(handle.has_value(), "program: torch has no operator ", name);
-  return operator_of(*handle);
-}
-
-bool is_symbolic(const graph::Arg& arg) {
-  if (const auto* one = std::get_if<types::Expr>(&arg)) return !one->is_constant();
-  const auto* list = std::get_if<std::vector<types::Expr>>(&arg);
-  return list && std::any_of(list->begin(), list->end(), [](const types::Expr& expr) { return !expr.is_constant(); });
-}
 
 // Grad mode of the steps; the caller's comes back at the end, also when a step throws.
 class GradModeOfSteps {
@@ -80,32 +55,8 @@ struct Program::Body {
   }
 
   static Step make_step(const graph::Node& node) {
-    Step step{.op = &look_up(node.op), .slots = {}, .outputs = node.outputs, .drops = {}, .grad = node.grad};
-    base::check(node.args.size() == step.op->arguments.size(), "program: ", node.op, " has ", node.args.size(),
-                " arguments, its schema ", step.op->arguments.size());
-    for (size_t a = 0; a < node.args.size(); ++a) step.slots.push_back(make_slot(node.args[a], step.op->arguments[a]));
-    return step;
-  }
-
-  static Slot make_slot(const graph::Arg& arg, ArgKind kind) {
-    Slot slot;
-    if (const auto* value = std::get_if<ValueId>(&arg)) {
-      if (value->valid())
-        slot.from = Slot::From::kValue, slot.values = {*value};
-      else
-        slot.constant = at::Tensor();
-    } else if (const auto* list = std::get_if<std::vector<ValueId>>(&arg)) {
-      slot.from = kind == ArgKind::kOptionalTensors ? Slot::From::kOptionalList : Slot::From::kList;
-      slot.values = *list;
-    } else if (is_symbolic(arg)) {
-      slot.from = Slot::From::kSymbolic;
-      slot.kind = kind;
-      slot.symbolic = arg;
-    } else {
-      slot.constant = to_ivalue(arg, kind);
-    }
-    slot.last.assign(slot.values.size(), false);
-    return slot;
+    const Operator& op = look_up(node.op);
+    return {.op = &op, .slots = make_slots(op, node.args), .outputs = node.outputs, .drops = {}, .grad = node.grad};
   }
 
   void find_last_readers() {
@@ -146,21 +97,27 @@ struct Program::Body {
 
   // Which steps a second attempt could not repeat. A view shares the memory of any argument that its schema marks.
   void find_changes() {
-    std::vector<bool> of_input(graph.values().size());
-    for (ValueId input : graph.inputs()) of_input[input.index()] = true;
+    constexpr size_t kNone = SIZE_MAX;
+    std::vector<size_t> of_input(graph.values().size(), kNone);
+    for (size_t i = 0; i < graph.inputs().size(); ++i) of_input[graph.inputs()[i].index()] = i;
+    bumps.resize(graph.inputs().size());
     for (size_t s = 0; s < steps.size(); ++s) {
       Step& step = steps[s];
-      bool shares = false;
+      size_t shares = kNone;
       for (size_t a = 0; a < step.slots.size(); ++a)
         for (ValueId value : step.slots[a].values) {
-          if (!value.valid() || !of_input[value.index()]) continue;
-          shares = shares || step.op->aliases[a];
-          if (step.op->writes[a]) step.changes = writes_inputs = true;
+          if (!value.valid() || of_input[value.index()] == kNone) continue;
+          const size_t input = of_input[value.index()];
+          if (step.op->aliases[a]) shares = input;
+          if (!step.op->writes[a]) continue;
+          step.changes = writes_inputs = true;
+          const c10::AliasInfo* alias = step.op->handle.schema().arguments()[a].alias_info();
+          if ((alias && alias->isWrite() && !step.op->factory) || step.op->bumps_versions) ++bumps[input];
         }
       step.changes = step.changes || step.op->random;
-      if (shares)
+      if (shares != kNone)
         for (ValueId output : graph.nodes()[s].outputs)
-          if (output.valid()) of_input[output.index()] = true;
+          if (output.valid()) of_input[output.index()] = shares;
     }
   }
 
@@ -168,68 +125,18 @@ struct Program::Body {
   std::vector<at::Tensor> constants;
   std::vector<Step> steps;
   std::vector<bool> output_moves;
+  std::vector<int> bumps;
   bool writes_inputs = false;
 };
 
 namespace {
 
-at::Tensor take(std::vector<at::Tensor>& values, ValueId id, bool last) {
-  if (!id.valid()) return {};
-  return last ? std::move(values[id.index()]) : values[id.index()];
-}
-
-void push(const Slot& slot, std::vector<at::Tensor>& values, std::span<const int64_t> symbols,
-          torch::jit::Stack& stack) {
-  switch (slot.from) {
-    case Slot::From::kSymbolic:
-      stack.push_back(to_ivalue(graph::evaluate(slot.symbolic, symbols), slot.kind));
-      break;
-    case Slot::From::kTemplate:
-      stack.push_back(slot.constant);
-      break;
-    case Slot::From::kValue:
-      stack.emplace_back(take(values, slot.values[0], slot.last[0]));
-      break;
-    case Slot::From::kList: {
-      c10::List<at::Tensor> list;
-      list.reserve(slot.values.size());
-      for (size_t v = 0; v < slot.values.size(); ++v) list.push_back(take(values, slot.values[v], slot.last[v]));
-      stack.emplace_back(std::move(list));
-      break;
-    }
-    case Slot::From::kOptionalList: {
-      c10::List<std::optional<at::Tensor>> list;
-      list.reserve(slot.values.size());
-      for (size_t v = 0; v < slot.values.size(); ++v) {
-        if (slot.values[v].valid())
-          list.push_back(take(values, slot.values[v], slot.last[v]));
-        else
-          list.push_back(std::nullopt);
-      }
-      stack.emplace_back(std::move(list));
-      break;
-    }
-  }
-}
-
-void call(const Operator& op, torch::jit::Stack& stack) {
-  if (!op.factory) return op.handle.callBoxed(stack);
-  c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
-  op.handle.callBoxed(stack);
-}
-
 void store(const Step& step, torch::jit::Stack& stack, std::vector<at::Tensor>& values) {
   size_t output = 0;
-  const auto keep = [&](at::Tensor&& tensor) {
+  for_each_result(stack, [&](at::Tensor&& tensor) {
     const ValueId id = step.outputs[output++];
     if (id.valid()) values[id.index()] = std::move(tensor);
-  };
-  for (c10::IValue& result : stack) {
-    if (result.isTensor())
-      keep(std::move(result).toTensor());
-    else if (result.isTensorList())
-      for (const c10::IValue& item : result.toListRef()) keep(at::Tensor(item.toTensor()));
-  }
+  });
 }
 
 }  // namespace
@@ -300,6 +207,7 @@ Program::Failure Program::run(std::span<at::Tensor> inputs, std::span<const int6
 
 const graph::Graph& Program::graph() const { return body_->graph; }
 const std::vector<at::Tensor>& Program::constants() const { return body_->constants; }
+const std::vector<int>& Program::bumps() const { return body_->bumps; }
 bool Program::writes_inputs() const { return body_->writes_inputs; }
 
 }  // namespace magneto::aten

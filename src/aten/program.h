@@ -22,6 +22,7 @@ class Program : public Executable {
 
   const graph::Graph& graph() const;
   const std::vector<at::Tensor>& constants() const;
+  const std::vector<int>& bumps() const;  ///< of each input: how often operators count its version up
 
  private:
   struct Body;

@@ -24,7 +24,10 @@ struct GraphNote {
   std::string text;  ///< in the graph language
   size_t nodes = 0;
   std::vector<std::string> guards;
-  std::string fixed_sizes;  ///< sizes that change could not be symbols: why
+  std::string fixed_sizes;                            ///< sizes that change could not be symbols: why
+  std::string fallback;                               ///< not empty: why it runs operator by operator
+  size_t kernels = 0;                                 ///< different ones
+  std::vector<std::pair<std::string, double>> times;  ///< seconds of each stage and pass
 };
 
 struct BreakNote {

@@ -5,6 +5,8 @@
 #include "base/report.h"
 #include "capture/compiled.h"
 #include "capture/hook.h"
+#include "capture/session.h"
+#include "driver/pipeline.h"
 #include "explain/text.h"
 
 namespace py = pybind11;
@@ -17,11 +19,12 @@ void add_trace_testing(py::module_& module);
 namespace {
 
 py::object compile_function(py::object function, py::object self, bool fullgraph, int limit,
-                            std::optional<bool> dynamic) {
+                            std::optional<bool> dynamic, bool compiles) {
   capture::CompileOptions options;
   options.fullgraph = fullgraph;
   options.limit = limit;
   options.dynamic = dynamic;
+  options.compiles = compiles;
   PyObject* compiled = capture::new_compiled(function.ptr(), self.is_none() ? nullptr : self.ptr(), options);
   if (!compiled) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(compiled);
@@ -41,6 +44,9 @@ void add_report(py::module_& m) {
       .def_readonly("nodes", &base::GraphNote::nodes)
       .def_readonly("guards", &base::GraphNote::guards)
       .def_readonly("fixed_sizes", &base::GraphNote::fixed_sizes)
+      .def_readonly("fallback", &base::GraphNote::fallback)
+      .def_readonly("kernels", &base::GraphNote::kernels)
+      .def_readonly("times", &base::GraphNote::times)
       .def("__str__", [](const base::GraphNote& n) { return n.text; });
   line(py::class_<base::BreakNote>(m, "Break"), &base::BreakNote::where)
       .def_readonly("reason", &base::BreakNote::what)
@@ -92,7 +98,7 @@ PYBIND11_MODULE(_C, m) {
   using namespace magneto;
   capture::prepare();
   m.def("compile_function", &bindings::compile_function, py::arg("function"), py::arg("self"), py::arg("fullgraph"),
-        py::arg("limit"), py::arg("dynamic"));
+        py::arg("limit"), py::arg("dynamic"), py::arg("compiles"));
   m.def("is_compiled", [](py::object object) { return capture::is_compiled(object.ptr()); });
   m.def("target_of", [](py::object compiled) {
     PyObject* self = capture::compiled_self(compiled.ptr());
@@ -109,6 +115,11 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("disable_all", &capture::disable_all);
   bindings::add_report(m);
+  driver::Pipeline::instance().toolchains.site_packages =
+      py::module_::import("sys").attr("path").cast<std::vector<std::string>>();
+  capture::set_compiler([](const auto& program, auto examples, base::GraphNote& note) {
+    return driver::Pipeline::instance().build(program, examples, note);
+  });
   aten::set_wait_runner(&bindings::wait_without_gil);
   py::module_ testing = m.def_submodule("_testing");
   bindings::add_evaluator_testing(testing.ptr());

@@ -212,6 +212,7 @@ PyObject* new_compiled(PyObject* function, PyObject* self, const CompileOptions&
   object->state->id = g_next_id++;
   object->state->limit = options.limit;
   object->state->fullgraph = options.fullgraph;
+  object->state->compiles = options.compiles;
   object->state->dynamic = options.dynamic;
   const char* name = PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(function)->func_qualname);
   object->state->name = name ? name : "?";

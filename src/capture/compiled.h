@@ -14,6 +14,7 @@ void prepare();
 
 struct CompileOptions {
   bool fullgraph = false;
+  bool compiles = true;  ///< false: operator by operator
   int limit = 8;
   std::optional<bool> dynamic;  ///< CaptureState::dynamic
 };

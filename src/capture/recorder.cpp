@@ -595,6 +595,7 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
         else
           input.weak = Ref::take(PyWeakref_NewRef(found->second, nullptr));
         segment.inputs.push_back(std::move(input));
+        segment.examples.push_back(trace_->input_tensor(id));
       }
     }
   } catch (const std::exception& error) {

@@ -29,7 +29,9 @@ struct Segment {
   size_t positional = 0;  ///< call shape, where the roots are arguments
   Ref kwnames;
   GuardProgram guards;
-  std::shared_ptr<aten::Program> program;  ///< nullptr: no operators
+  std::shared_ptr<aten::Program> program;        ///< as it was recorded; nullptr: no operators
+  std::shared_ptr<aten::Executable> executable;  ///< what runs: the program, or what the compiler made of it
+  std::vector<at::Tensor> examples;              ///< the inputs of the recording, until it is compiled
   struct Input {
     SourceId source;  ///< floating
     Ref weak;         ///< or pinned: a weak reference that the guards have checked

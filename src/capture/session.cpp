@@ -61,17 +61,17 @@ static Outcome replay(Segment& segment, GuardContext& context, BuildContext& bui
   fault_point("replay");
   built.guards = &context;
   built.memo.assign(segment.memo_count, nullptr);
-  if (segment.program) {
+  if (segment.executable) {
     c10::SmallVector<at::Tensor, 8> inputs, outputs;
     for (const Segment::Input& input : segment.inputs)
       inputs.push_back(tensor_of(input.weak ? PyWeakref_GET_OBJECT(input.weak.get()) : context.at(input.source)));
     aten::Executable::Failure failure;
-    *changed = segment.program->writes_inputs();
+    *changed = segment.executable->writes_inputs();
     try {
       torch::PyWarningHandler warnings;
       {
         PyThreadState* thread = PyEval_SaveThread();
-        failure = segment.program->run({inputs.data(), inputs.size()}, context.symbols, outputs);
+        failure = segment.executable->run({inputs.data(), inputs.size()}, context.symbols, outputs);
         PyEval_RestoreThread(thread);
       }
       if (failure.error) warnings.set_in_exception();
@@ -397,6 +397,10 @@ Director::Go Session::begin_recording(Root& root, FrameCache::Entry& entry) {
   return Go::kRun;
 }
 
+static Compiler g_compiler;
+
+void set_compiler(Compiler compiler) { g_compiler = std::move(compiler); }
+
 void Session::save(Root& root, std::unique_ptr<Segment> segment) {
   if (root.top && root.recorded_at == 0) {
     segment->positional = positional_;
@@ -411,6 +415,9 @@ void Session::save(Root& root, std::unique_ptr<Segment> segment) {
     note.nodes = segment->program->graph().nodes().size();
     note.guards = segment->guards.describe();
     note.fixed_sizes = segment->fixed_sizes;
+    segment->executable = segment->program;
+    if (state_.compiles && g_compiler) segment->executable = g_compiler(segment->program, segment->examples, note);
+    segment->examples.clear();
     segment->graph_number = base::process_report().add(std::move(note));
   }
   FrameCache::Entry& entry = root.cache->entry(root.recorded_at);

@@ -6,8 +6,10 @@
 // recording is given up, the call is marked on every frame of the path, and from then on these frames are roots of
 // their own: the outer segment ends before the call, the inner frame has segments of its own.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -32,9 +34,16 @@ struct CaptureState {
   std::optional<bool> dynamic;               ///< true: all of them are symbols at once; false: none ever
   int limit = 8;                             ///< segments at one instruction
   bool fullgraph = false;
+  bool compiles = true;  ///< false: operator by operator
   std::string name;
   bool warned_of_fault = false;
 };
+
+/// Makes a recorded program fast. Gets the inputs of the recording as examples, and tells in the note what it did.
+/// Gives the program back where it can do nothing.
+using Compiler = std::function<std::shared_ptr<aten::Executable>(
+    const std::shared_ptr<aten::Program>& program, std::span<const at::Tensor> examples, base::GraphNote& note)>;
+void set_compiler(Compiler compiler);  ///< once, at import
 
 /// Says that a part of ours failed, once for each callable. Keeps the error that is set.
 void warn_of_fault(CaptureState& state, const base::Line& where, const std::string& what);

@@ -34,8 +34,8 @@ int64_t elements_of_point(const Program& program, const Kernel& kernel) {
 
 class Assembler {
  public:
-  explicit Assembler(const Program& program)
-      : program_(program), arena_(schedule::plan_memory(program)), sharing_(schedule::share(program)) {}
+  Assembler(const Program& program, bool calls_make)
+      : program_(program), arena_(schedule::plan_memory(program, calls_make)), sharing_(schedule::share(program)) {}
 
   Assembled run() {
     for (size_t b = 0; b < program_.buffers(); ++b) buffer(BufferId(b));
@@ -47,6 +47,7 @@ class Assembler {
         program_, [&](const Equation& e) { call(e); }, [&](const Kernel& k) { kernel(k, next++); });
     const std::vector<std::string> broken = plan::verify(made_.plan);
     base::check(broken.empty(), "assemble: ", broken.empty() ? "" : broken.front());
+    made_.places = std::move(place_);
     return std::move(made_);
   }
 
@@ -61,7 +62,10 @@ class Assembler {
     if (b.role == Role::kRow || (b.role == Role::kTemp && !arena_.used[id.index()])) return;
     plan::Buffer made;
     made.name = b.name;
-    made.place = b.role == Role::kIn ? plan::Place::kIn : b.role == Role::kOut ? plan::Place::kOut : plan::Place::kTemp;
+    made.place = b.role == Role::kIn       ? plan::Place::kIn
+                 : arena_.made[id.index()] ? plan::Place::kCall
+                 : b.role == Role::kOut    ? plan::Place::kOut
+                                           : plan::Place::kTemp;
     made.bytes = arena_.size[id.index()];
     if (made.place == plan::Place::kTemp) made.at = arena_.at[id.index()];
     place_.back() = plan::BufferId(made_.plan.buffers.size());
@@ -126,6 +130,6 @@ class Assembler {
 
 }  // namespace
 
-Assembled assemble(const Program& program) { return Assembler(program).run(); }
+Assembled assemble(const Program& program, bool calls_make) { return Assembler(program, calls_make).run(); }
 
 }  // namespace magneto::driver

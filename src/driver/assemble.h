@@ -10,14 +10,15 @@ namespace magneto::driver {
 
 struct Assembled {
   plan::Plan plan;
-  std::vector<codegen::Unit> units;  ///< the kernels to compile, each once; they point into the program
-  types::Expr peak, apart;           ///< bytes of temporaries: with and without reuse
+  std::vector<codegen::Unit> units;    ///< the kernels to compile, each once; they point into the program
+  std::vector<plan::BufferId> places;  ///< in the plan, of each buffer of the program; invalid: it has none
+  types::Expr peak, apart;             ///< bytes of temporaries: with and without reuse
 };
 
 /// Puts the steps of a program in order, finds equal kernels, plans memory. Buffers keep their names; only those that a
 /// step uses are in the plan, and every input and output. Sorts become calls of "magneto::sort" with the types of
 /// source and results, the dimension, and "descending" as arguments. Throws base::Fault when equations are left that no
-/// kernel computes.
-Assembled assemble(const loop::Program& program);
+/// kernel computes. Where `calls_make`, extern calls make the memory of what they write.
+Assembled assemble(const loop::Program& program, bool calls_make = false);
 
 }  // namespace magneto::driver

@@ -12,11 +12,15 @@
 
 namespace magneto::driver {
 
-void Passes::run(std::string_view name, loop::Program& program, const std::function<void(loop::Program&)>& pass) {
+void Passes::time(std::string_view name, const std::function<void()>& stage) {
   const auto start = std::chrono::steady_clock::now();
-  pass(program);
+  stage();
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   times_.push_back({std::string(name), taken.count()});
+}
+
+void Passes::run(std::string_view name, loop::Program& program, const std::function<void(loop::Program&)>& pass) {
+  time(name, [&] { pass(program); });
   if (print) print(name, loop::print(program));
   if (!verifies) return;
   const std::vector<std::string> broken = loop::verify(program);

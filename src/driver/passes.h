@@ -29,6 +29,9 @@ class Passes {
   /// The same for a pass without which the results are the same: it may be skipped.
   void run_optional(std::string_view name, loop::Program& program, const std::function<void(loop::Program&)>& pass);
 
+  /// A stage that is no pass over loops: only timed.
+  void time(std::string_view name, const std::function<void()>& stage);
+
   const std::vector<PassTime>& times() const { return times_; }
 
  private:

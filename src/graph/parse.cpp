@@ -53,6 +53,13 @@ class Parser {
     return build();
   }
 
+  std::vector<Arg> read_arguments() {
+    next_line();
+    std::vector<Arg> list = arguments();
+    expect_end();
+    return list;
+  }
+
  private:
   // ---- lines and words ---------------------------------------------------------------------------------------------
 
@@ -229,14 +236,8 @@ class Parser {
     made.op = op;
     line_.remove_prefix(op.size());
     expect("(");
-    skip();
-    if (!take(")")) {
-      do {
-        made.args.push_back(argument());
-        skip();
-      } while (take(","));
-      expect(")");
-    }
+    made.args = arguments();
+    expect(")");
     skip();
     made.grad = !take("!no_grad");
     expect_end();
@@ -295,6 +296,17 @@ class Parser {
     const auto number = take_double();
     if (!number) fail("a floating point number");
     return *number;
+  }
+
+  std::vector<Arg> arguments() {
+    std::vector<Arg> list;
+    skip();
+    if (line_.empty() || line_.front() == ')') return list;
+    do {
+      list.push_back(argument());
+      skip();
+    } while (take(","));
+    return list;
   }
 
   Arg argument() {
@@ -414,5 +426,6 @@ class Parser {
 }  // namespace
 
 Graph parse(std::string_view text) { return Parser(text).read(); }
+std::vector<Arg> parse_arguments(std::string_view text) { return Parser(text).read_arguments(); }
 
 }  // namespace magneto::graph

@@ -118,8 +118,14 @@ class Lowering {
     return buffers_[id.index()] = program().add_buffer(name(id), type(id), loop::Role::kIn);
   }
   BufferId make(ValueId id) {
-    const loop::Role role = is_output_[id.index()] ? loop::Role::kOut : loop::Role::kTemp;
+    const bool stays = is_output_[id.index()] || (has_effect(graph_.node(graph_.value(id).maker)) && !is_read(id));
+    const loop::Role role = stays ? loop::Role::kOut : loop::Role::kTemp;
     return buffers_[id.index()] = program().add_buffer(name(id), type(id), role);
+  }
+  /// Computed although nobody reads it: it draws random numbers, or fails on some data, or nobody knows what it does.
+  static bool has_effect(const Node& node) {
+    const ops::Op* op = ops::find(node.op);
+    return !op || op->random || op->may_raise_on_data;
   }
   static std::string name(ValueId id) { return base::concat("v", id.index()); }
 

@@ -68,11 +68,16 @@ class Parser {
   }
   std::string quoted() {
     expect("\"");
-    const size_t end = line_.find('"');
-    if (end == std::string_view::npos) fail("a closing quote");
-    std::string made(line_.substr(0, end));
-    line_.remove_prefix(end + 1);
-    return made;
+    std::string made;
+    for (size_t n = 0; n < line_.size(); ++n) {
+      if (line_[n] == '"') {
+        line_.remove_prefix(n + 1);
+        return made;
+      }
+      if (line_[n] == '\\' && n + 1 < line_.size()) ++n;
+      made += line_[n];
+    }
+    fail("a closing quote");
   }
   types::Expr size() {
     skip();
@@ -156,6 +161,8 @@ class Parser {
       buffer(Place::kConstant);
     else if (take("temp "))
       buffer(Place::kTemp);
+    else if (take("made "))
+      buffer(Place::kCall);
     else if (take("arena "))
       plan_.arena = size();
     else if (take("where "))
@@ -165,7 +172,7 @@ class Parser {
     else if (take("call "))
       call();
     else
-      fail("in, out, constant, temp, arena, where, run or call");
+      fail("in, out, constant, temp, made, arena, where, run or call");
     skip();
     if (!line_.empty()) fail("the end of the line");
   }

@@ -3,6 +3,7 @@
 //   plan {
 //     in x: 4*s0
 //     temp t: 4*s0 at 0
+//     made m: 4*s0
 //     out y: 4*s0
 //     arena 64*((4*s0 + 63) // 64)
 //     where 1 <= s0
@@ -20,6 +21,7 @@
 
 #include "base/ids.h"
 #include "types/expr.h"
+#include "types/tensor_type.h"
 
 namespace magneto::plan {
 
@@ -30,6 +32,7 @@ enum class Place : uint8_t {
   kOut,       ///< memory of the caller, which allocates it with the strides it wants
   kConstant,  ///< memory that is the same in every run
   kTemp,      ///< in the arena
+  kCall,      ///< made by the call that writes it, which says where it is; let go after its last reader
 };
 
 struct Buffer {
@@ -59,6 +62,24 @@ struct Plan {
   std::vector<Step> steps;
   const Buffer& operator[](BufferId id) const { return buffers[id.index()]; }
   friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+/// What the caller has to know of a plan: which buffers are its tensors, and how they look.
+struct Signature {
+  /// A tensor of `type` over the memory of `buffer`; the offset and the strides of the type count in that memory.
+  struct Output {
+    BufferId buffer;  ///< invalid: an undefined tensor
+    types::TensorType type;
+    bool is_itself = false;  ///< the input, not a view of it
+  };
+  /// Once all steps have run, the elements of `value` are the elements of the input `into`.
+  struct Store {
+    BufferId value, into;
+  };
+  std::vector<types::TensorType> types;     ///< of each buffer
+  std::vector<BufferId> inputs, constants;  ///< of the graph, in its order; invalid: never read
+  std::vector<Output> outputs;
+  std::vector<Store> stores;
 };
 
 /// print(parse(text)) == text for every text that print wrote. parse throws base::Fault with the line.

@@ -5,8 +5,17 @@ namespace magneto::plan {
 
 using base::concat;
 
+static std::string escaped(const std::string& text) {
+  std::string made;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') made += '\\';
+    made += c;
+  }
+  return made;
+}
+
 std::string print(const Plan& plan) {
-  constexpr std::string_view kPlaces[] = {"in", "out", "constant", "temp"};
+  constexpr std::string_view kPlaces[] = {"in", "out", "constant", "temp", "made"};
   std::string text = "plan {\n";
   for (const Buffer& b : plan.buffers) {
     text += concat("  ", kPlaces[static_cast<size_t>(b.place)], " ", b.name, ": ", to_string(b.bytes));
@@ -22,8 +31,8 @@ std::string print(const Plan& plan) {
   };
   for (const Step& s : plan.steps) {
     if (s.kind == Step::Kind::kCall) {
-      text +=
-          concat("  call \"", s.name, "\" (", names(s.reads), ") -> (", names(s.writes), ") \"", s.arguments, "\"\n");
+      text += concat("  call \"", s.name, "\" (", names(s.reads), ") -> (", names(s.writes), ") \"",
+                     escaped(s.arguments), "\"\n");
       continue;
     }
     text += concat("  run ", s.name, "(", names(s.reads), ") points ", to_string(s.points));

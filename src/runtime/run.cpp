@@ -41,6 +41,14 @@ Runner::Runner(plan::Plan plan, const std::function<Kernel*(const std::string&)>
     kernels_.push_back(s.kind == plan::Step::Kind::kRun ? find(s.name) : nullptr);
     base::check(s.kind != plan::Step::Kind::kRun || kernels_.back(), "run: nobody has kernel ", s.name);
   }
+  endings_.resize(plan_.steps.size());
+  std::vector<bool> read(plan_.buffers.size());
+  for (size_t n = plan_.steps.size(); n-- > 0;)
+    for (const auto* list : {&plan_.steps[n].reads, &plan_.steps[n].writes})
+      for (const plan::BufferId id : *list) {
+        if (plan_[id].place == plan::Place::kCall && !read[id.index()]) endings_[n].push_back(id);
+        read[id.index()] = true;
+      }
 }
 
 Outcome Runner::run(const std::vector<void*>& memory, const std::vector<int64_t>& symbols,
@@ -63,6 +71,10 @@ Outcome Runner::run(const std::vector<void*>& memory, const std::vector<int64_t>
   values.resize(std::max<size_t>(values.size(), 1));
   int32_t fault = 0;
   std::vector<void*> arguments;
+  const auto drop = [&](size_t n) {
+    if (with.drop)
+      for (const plan::BufferId id : endings_[n]) with.drop(id);
+  };
   for (size_t n = 0; n < plan_.steps.size(); ++n) {
     const plan::Step& s = plan_.steps[n];
     arguments.clear();
@@ -71,6 +83,8 @@ Outcome Runner::run(const std::vector<void*>& memory, const std::vector<int64_t>
     if (s.kind == plan::Step::Kind::kCall) {
       base::check(static_cast<bool>(with.call), "run: nobody knows how to call ", s.name);
       with.call(s, arguments.data(), symbols);
+      for (size_t w = 0; w < s.writes.size(); ++w) place[s.writes[w].index()] = arguments[s.reads.size() + w];
+      drop(n);
       continue;
     }
     const int64_t points = s.points.evaluate(symbols);
@@ -84,6 +98,7 @@ Outcome Runner::run(const std::vector<void*>& memory, const std::vector<int64_t>
       with.threads->parallel_for(points, s.grain, part);
     else if (points > 0)
       part(0, points, 0);
+    drop(n);
   }
   return fault ? Outcome::kFault : Outcome::kDone;
 }

@@ -14,12 +14,14 @@ namespace magneto::runtime {
 /// A kernel on a CPU, as codegen/abi.h describes it: computes the points lo .. hi.
 using Kernel = void(void* const* buffers, const int64_t* symbols, int64_t lo, int64_t hi, char* scratch,
                     int32_t* fault);
-/// An extern call: `buffers` has the memory of what it reads, then of what it writes.
-using Call = std::function<void(const plan::Step& step, void* const* buffers, const std::vector<int64_t>& symbols)>;
+/// An extern call: `buffers` has the memory of what it reads, then of what it writes. Where a buffer is of
+/// Place::kCall, it puts the address there.
+using Call = std::function<void(const plan::Step& step, void** buffers, const std::vector<int64_t>& symbols)>;
 
 struct Environment {
   Threads* threads = nullptr;                   ///< none: the caller's alone
   Call call;                                    ///< needed when the plan has calls
+  std::function<void(plan::BufferId)> drop;     ///< the last reader of what a call made has run
   std::function<void*(size_t bytes)> allocate;  ///< aligned to 64; with `release`, else the C library's
   std::function<void(void*)> release;
 };
@@ -44,7 +46,8 @@ class Runner {
 
  private:
   plan::Plan plan_;
-  std::vector<Kernel*> kernels_;  ///< by step; null for calls
+  std::vector<Kernel*> kernels_;                      ///< by step; null for calls
+  std::vector<std::vector<plan::BufferId>> endings_;  ///< by step: what a call made and nobody reads later
 };
 
 }  // namespace magneto::runtime

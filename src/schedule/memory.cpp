@@ -107,10 +107,14 @@ std::vector<std::vector<BufferId>> steps_of(const Program& program) {
 
 }  // namespace
 
-Arena plan_memory(const Program& program) {
+Arena plan_memory(const Program& program, bool calls_make) {
   Arena arena;
   arena.used.resize(program.buffers());
+  arena.made.resize(program.buffers());
   arena.at.resize(program.buffers());
+  if (calls_make)
+    for (const Equation& e : program.equations)
+      for (const BufferId id : e.writes) arena.made[id.index()] = true;
   for (size_t b = 0; b < program.buffers(); ++b) arena.size.push_back(bytes_of(program.buffer(BufferId(b)).type));
   const std::vector<std::vector<BufferId>> steps = steps_of(program);
   std::vector<size_t> last(program.buffers());
@@ -127,6 +131,7 @@ Arena plan_memory(const Program& program) {
       const size_t b = id.index();
       if (program.buffer(id).role != Role::kTemp || arena.used[b]) continue;
       arena.used[b] = true;
+      if (arena.made[b]) continue;
       const Expr bytes = rounded(b);
       arena.apart = arena.apart + bytes;
       if (const auto number = bytes.constant()) {
@@ -146,7 +151,7 @@ Arena plan_memory(const Program& program) {
     ending.erase(std::unique(ending.begin(), ending.end()), ending.end());
     for (const BufferId id : ending) {
       const size_t b = id.index();
-      if (!arena.used[b] || last[b] != n) continue;
+      if (!arena.used[b] || arena.made[b] || last[b] != n) continue;
       if (const auto number = rounded(b).constant()) {
         if (*number > 0) numbers.give(arena.at[b].value_or(0), *number);
       } else {

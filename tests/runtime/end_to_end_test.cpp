@@ -61,7 +61,7 @@ std::vector<codegen::Unit> units_of(const std::vector<Case>& list) {
   return units;
 }
 
-void call(const plan::Step& step, void* const* buffers, const std::vector<int64_t>& symbols) {
+void call(const plan::Step& step, void** buffers, const std::vector<int64_t>& symbols) {
   if (step.name == "magneto::sort") return sort(step, buffers, symbols);
   ASSERT_EQ(step.name, "double");
   for (int64_t k = 0; k < symbols[0] * symbols[1]; ++k)

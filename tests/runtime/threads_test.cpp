@@ -62,7 +62,8 @@ TEST(Runner, StepsConditionsFaultsAndAllocators) {
   const Runner runner(plan, [](const std::string&) { return &add_one; });
   Threads threads(2);
   int live = 0;
-  Environment with{.threads = &threads, .call = {}, .allocate = {}, .release = {}};
+  Environment with;
+  with.threads = &threads;
   with.allocate = [&](size_t bytes) { return ++live, std::aligned_alloc(64, bytes); };
   with.release = [&](void* at) { --live, std::free(at); };
   std::vector<int> x(200, 5), y(200);

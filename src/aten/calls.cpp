@@ -1,0 +1,106 @@
+#include "aten/calls.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <charconv>
+#include <optional>
+
+#include "aten/boxed_internal.h"
+#include "base/check.h"
+#include "base/text.h"
+#include "graph/text.h"
+
+namespace magneto::aten {
+
+namespace {
+
+/// A tensor among the arguments: the k-th that is read, or a view of it.
+struct Read {
+  size_t index = 0;
+  std::optional<types::TensorType> view;
+};
+
+/// The text with %n for the n-th tensor in it.
+std::string number(std::string_view text, std::vector<Read>& reads) {
+  std::string made;
+  bool quoted = false;
+  while (!text.empty()) {
+    const char c = text.front();
+    if (c == '"') quoted = !quoted;
+    if (quoted && c == '\\' && text.size() > 1) {
+      made += text.substr(0, 2);
+      text.remove_prefix(2);
+      continue;
+    }
+    text.remove_prefix(1);
+    if (quoted || c != '$') {
+      made += c;
+      continue;
+    }
+    Read read;
+    const auto end = std::from_chars(text.data(), text.data() + text.size(), read.index);
+    base::check(end.ec == std::errc(), "call: a number must follow $ in ", text);
+    text.remove_prefix(static_cast<size_t>(end.ptr - text.data()));
+    if (!text.empty() && text.front() == ':') {
+      text.remove_prefix(1);
+      read.view = types::take_tensor_type(text);
+      base::check(read.view.has_value(), "call: a type must follow $", read.index, ": in ", text);
+    }
+    made += base::concat("%", reads.size());
+    reads.push_back(std::move(read));
+  }
+  return made;
+}
+
+}  // namespace
+
+struct Call::Body {
+  const Operator* op = nullptr;
+  std::vector<Slot> slots;
+  std::vector<Read> reads;
+  std::vector<bool> defined;  ///< results that the graph knows; empty: all
+};
+
+Call::Call(const std::string& op, std::string_view arguments) : body_(std::make_unique<Body>()) {
+  body_->op = &look_up(op);
+  if (const size_t arrow = arguments.rfind(" -> "); arrow != std::string_view::npos) {
+    for (const char c : arguments.substr(arrow))  // of "$" and "undef"
+      if (c == '$' || c == 'u') body_->defined.push_back(c == '$');
+    arguments = arguments.substr(0, arrow);
+  }
+  body_->slots = make_slots(*body_->op, graph::parse_arguments(number(arguments, body_->reads)));
+  for (Slot& slot : body_->slots) slot.last.assign(slot.values.size(), true);
+}
+Call::~Call() = default;
+Call::Call(Call&&) noexcept = default;
+
+bool Call::random() const { return body_->op->random; }
+
+at::Tensor view_of(const at::Tensor& tensor, const types::TensorType& type, std::span<const int64_t> symbols) {
+  c10::SmallVector<int64_t, 5> sizes, strides;
+  for (const types::Expr& size : type.sizes) sizes.push_back(size.evaluate(symbols));
+  for (const types::Expr& stride : type.strides) strides.push_back(stride.evaluate(symbols));
+  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(tensor.storage()),
+                                                             tensor.key_set(), tensor.dtype());
+  c10::TensorImpl* impl = view.unsafeGetTensorImpl();
+  impl->set_storage_offset(type.offset.evaluate(symbols));
+  impl->set_sizes_and_strides(sizes, strides);
+  return view;
+}
+
+void Call::run(std::span<const at::Tensor> reads, std::span<const int64_t> symbols, Tensors& results) const {
+  c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+  c10::SmallVector<at::Tensor, 8> values;
+  for (const Read& read : body_->reads)
+    values.push_back(read.view ? view_of(reads[read.index], *read.view, symbols) : reads[read.index]);
+  torch::jit::Stack stack;
+  for (const Slot& slot : body_->slots) push(slot, {values.data(), values.size()}, symbols, stack);
+  body_->op->handle.callBoxed(stack);
+  size_t n = 0;
+  for_each_result(stack, [&](at::Tensor&& tensor) {
+    if (body_->defined.empty() || body_->defined[n]) results.push_back(std::move(tensor));
+    ++n;
+  });
+}
+
+}  // namespace magneto::aten

@@ -1,0 +1,303 @@
+#include "aten/kernels.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+
+#include "aten/calls.h"
+#include "aten/convert_internal.h"
+#include "aten/program.h"
+#include "base/check.h"
+#include "runtime/sort.h"
+
+namespace magneto::aten {
+
+using plan::BufferId;
+using plan::Place;
+using types::TensorType;
+
+namespace {
+
+/// Sizes and strides of a tensor, numbers where they are.
+struct Layout {
+  explicit Layout(const TensorType& type) : type(type), dtype(to_scalar_type(type.dtype)) {
+    const auto is_number = [](const types::Expr& e) { return e.is_constant(); };
+    fixed = std::all_of(type.sizes.begin(), type.sizes.end(), is_number) &&
+            std::all_of(type.strides.begin(), type.strides.end(), is_number) && type.offset.is_constant();
+    if (fixed) fill({}, sizes, strides);
+  }
+  void fill(std::span<const int64_t> symbols, c10::SmallVector<int64_t, 5>& into_sizes,
+            c10::SmallVector<int64_t, 5>& into_strides) const {
+    for (const types::Expr& size : type.sizes) into_sizes.push_back(size.evaluate(symbols));
+    for (const types::Expr& stride : type.strides) into_strides.push_back(stride.evaluate(symbols));
+  }
+  /// Calls `use` with sizes and strides.
+  template <class Use>
+  auto with(std::span<const int64_t> symbols, const Use& use) const {
+    if (fixed) return use(c10::IntArrayRef(sizes), c10::IntArrayRef(strides));
+    c10::SmallVector<int64_t, 5> own_sizes, own_strides;
+    fill(symbols, own_sizes, own_strides);
+    return use(c10::IntArrayRef(own_sizes), c10::IntArrayRef(own_strides));
+  }
+
+  TensorType type;
+  c10::ScalarType dtype;
+  bool fixed = false;
+  c10::SmallVector<int64_t, 5> sizes, strides;
+};
+
+at::Tensor empty(const Layout& layout, c10::Device device, std::span<const int64_t> symbols) {
+  return layout.with(symbols, [&](c10::IntArrayRef sizes, c10::IntArrayRef strides) -> at::Tensor {
+    if (device.is_cpu()) return at::detail::empty_strided_cpu(sizes, strides, layout.dtype);
+    return at::detail::empty_strided_generic(sizes, strides, c10::GetAllocator(device.type()),
+                                             c10::DispatchKeySet(c10::DispatchKey::CUDA), layout.dtype);
+  });
+}
+
+/// A tensor over memory that somebody else keeps.
+at::Tensor over(void* memory, const Layout& layout, c10::Device device, std::span<const int64_t> symbols) {
+  return layout.with(symbols, [&](c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+    const size_t item = c10::elementSize(layout.dtype);
+    const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, item);
+    c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(memory, device), nullptr, false);
+    at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+        std::move(storage), c10::DispatchKeySet(device.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA),
+        c10::scalarTypeToTypeMeta(layout.dtype));
+    made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+    return made;
+  });
+}
+
+bool has_layout(const at::Tensor& tensor, const Layout& layout, std::span<const int64_t> symbols) {
+  if (tensor.scalar_type() != layout.dtype) return false;
+  return layout.with(symbols, [&](c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+    if (tensor.sizes() != sizes) return false;
+    for (size_t d = 0; d < sizes.size(); ++d)  // torch does not care for strides of one element
+      if (sizes[d] > 1 && tensor.strides()[d] != strides[d]) return tensor.numel() == 0;
+    return true;
+  });
+}
+
+}  // namespace
+
+struct Kernels::Body {
+  Body(plan::Plan plan, plan::Signature given, const std::function<runtime::Kernel*(const std::string&)>& find)
+      : signature(std::move(given)), runner(std::move(plan), find) {
+    const std::vector<plan::Buffer>& buffers = runner.plan().buffers;
+    for (const TensorType& type : signature.types) layouts.emplace_back(type);
+    of_buffer.resize(buffers.size(), {From::kMade, 0});
+    for (size_t i = 0; i < signature.inputs.size(); ++i)
+      if (signature.inputs[i].valid()) of_buffer[signature.inputs[i].index()] = {From::kInput, i};
+    for (size_t c = 0; c < signature.constants.size(); ++c)
+      if (signature.constants[c].valid()) of_buffer[signature.constants[c].index()] = {From::kConstant, c};
+    for (const plan::Step& step : runner.plan().steps) {
+      calls.emplace_back();
+      if (step.kind != plan::Step::Kind::kCall || step.name == "magneto::sort") continue;
+      calls.back() = std::make_unique<Call>(step.name, step.arguments);
+    }
+    std::vector<bool> given_out(buffers.size());
+    for (const plan::Signature::Output& output : signature.outputs) {
+      output_layouts.emplace_back(output.type);
+      bool whole = false;
+      if (output.buffer.valid()) {
+        whole = output.is_itself || (output.type == signature.types[output.buffer.index()] && is_made(output.buffer) &&
+                                     !given_out[output.buffer.index()]);
+        if (whole) given_out[output.buffer.index()] = true;
+      }
+      is_whole.push_back(whole);
+    }
+    is_kept.resize(buffers.size());
+    for (const plan::Signature::Output& output : signature.outputs)
+      if (output.buffer.valid()) is_kept[output.buffer.index()] = true;
+    for (const plan::Signature::Store& store : signature.stores) is_kept[store.value.index()] = true;
+  }
+
+  enum class From : uint8_t { kInput, kConstant, kMade };
+  struct Origin {
+    From from;
+    size_t index;
+  };
+  bool is_made(BufferId id) const { return of_buffer[id.index()].from == From::kMade; }
+
+  plan::Signature signature;
+  runtime::Runner runner;
+  std::vector<Layout> layouts;         ///< of buffers
+  std::vector<Layout> output_layouts;  ///< of outputs
+  std::vector<bool> is_whole;          ///< of outputs: the tensor of the buffer itself, not a view of it
+  std::vector<bool> is_kept;           ///< of buffers: an output or a store wants it at the end
+  std::vector<Origin> of_buffer;
+  std::vector<std::unique_ptr<Call>> calls;  ///< by step
+  std::vector<int> bumps;                    ///< of inputs: how often its version is counted up
+  c10::Device device = c10::kCPU;
+  std::shared_ptr<const void> code;
+  std::shared_ptr<const Program> program;
+
+  struct Run;
+};
+
+/// One run: the tensors behind the buffers.
+struct Kernels::Body::Run {
+  const Body& body;
+  std::span<at::Tensor> inputs;
+  std::span<const int64_t> symbols;
+  c10::SmallVector<at::Tensor, 16> made;  ///< by buffer: outputs, and what calls made
+  std::vector<void*> memory;
+  bool changed = false;
+
+  const at::Tensor& tensor(BufferId id) const {
+    const Origin origin = body.of_buffer[id.index()];
+    if (origin.from == From::kInput) return inputs[origin.index];
+    if (origin.from == From::kConstant) return body.program->constants()[origin.index];
+    return made[id.index()];
+  }
+
+  void prepare() {
+    const std::vector<plan::Buffer>& buffers = body.runner.plan().buffers;
+    made.resize(buffers.size());
+    memory.resize(buffers.size());
+    for (size_t b = 0; b < buffers.size(); ++b) {
+      if (buffers[b].place == Place::kOut) made[b] = empty(body.layouts[b], body.device, symbols);
+      if (buffers[b].place == Place::kTemp || buffers[b].place == Place::kCall) continue;
+      memory[b] = const_cast<void*>(tensor(BufferId(b)).storage().data());
+    }
+  }
+
+  void call(const plan::Step& step, void** buffers) {
+    const Call* call = body.calls[static_cast<size_t>(&step - body.runner.plan().steps.data())].get();
+    if (!call) return runtime::sort(step, buffers, {symbols.begin(), symbols.end()});
+    c10::SmallVector<at::Tensor, 8> reads, results;
+    for (size_t r = 0; r < step.reads.size(); ++r) {
+      const BufferId id = step.reads[r];
+      const bool is_tensor = body.runner.plan()[id].place != Place::kTemp;
+      reads.push_back(is_tensor ? tensor(id) : over(buffers[r], body.layouts[id.index()], body.device, symbols));
+    }
+    changed = changed || call->random();
+    call->run({reads.data(), reads.size()}, symbols, results);
+    base::check(results.size() == step.writes.size(), "kernels: ", step.name, " gave ", results.size(),
+                " tensors, not ", step.writes.size());
+    for (size_t w = 0; w < results.size(); ++w) {
+      const size_t b = step.writes[w].index();
+      at::Tensor& result = results[w];
+      if (!has_layout(result, body.layouts[b], symbols) || shares(result, reads)) {
+        at::Tensor copy = empty(body.layouts[b], body.device, symbols);
+        copy.copy_(result);
+        result = std::move(copy);
+      }
+      buffers[step.reads.size() + w] = result.data_ptr();
+      made[b] = std::move(result);
+    }
+  }
+  /// A result over the memory of an argument that will be something else later.
+  bool shares(const at::Tensor& result, const c10::SmallVector<at::Tensor, 8>& reads) const {
+    return std::any_of(reads.begin(), reads.end(), [&](const at::Tensor& read) {
+      return read.storage().data() == result.storage().data() && result.storage().nbytes() > 0;
+    });
+  }
+
+  void drop(BufferId id) {
+    if (!body.is_kept[id.index()]) made[id.index()].reset();
+  }
+
+  void store() {
+    c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+    for (const plan::Signature::Store& store : body.signature.stores) {
+      changed = true;
+      tensor(store.into).copy_(made[store.value.index()]);
+    }
+    for (size_t i = 0; i < body.bumps.size(); ++i)
+      for (int n = 0; n < body.bumps[i]; ++n) inputs[i].unsafeGetTensorImpl()->bump_version();
+  }
+
+  at::Tensor output(size_t k) const {
+    const plan::Signature::Output& output = body.signature.outputs[k];
+    if (!output.buffer.valid()) return {};
+    const at::Tensor& whole = tensor(output.buffer);
+    if (body.is_whole[k]) return whole;
+    return body.output_layouts[k].with(symbols, [&](c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+      return whole.as_strided(sizes, strides, output.type.offset.evaluate(symbols));
+    });
+  }
+};
+
+namespace {
+
+/// Whether one of the tensors that are written to may share memory with another input.
+bool overlap(const plan::Signature& signature, const std::vector<Layout>& layouts, std::span<at::Tensor> inputs) {
+  (void)layouts;
+  struct Piece {
+    const char *begin, *end;
+    bool written;
+  };
+  std::vector<bool> written(inputs.size());
+  for (const plan::Signature::Store& store : signature.stores)
+    for (size_t i = 0; i < signature.inputs.size(); ++i)
+      if (signature.inputs[i] == store.into) written[i] = true;
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor& tensor = inputs[i];
+    if (tensor.numel() == 0) continue;
+    int64_t last = 0;
+    for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+    const char* begin = static_cast<const char*>(tensor.const_data_ptr());
+    pieces.push_back({begin, begin + (last + 1) * static_cast<int64_t>(tensor.element_size()), written[i]});
+  }
+  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+  const char *end = nullptr, *written_end = nullptr;
+  for (const Piece& piece : pieces) {
+    if (piece.begin < (piece.written ? end : written_end)) return true;
+    end = std::max(end, piece.end);
+    if (piece.written) written_end = std::max(written_end, piece.end);
+  }
+  return false;
+}
+
+}  // namespace
+
+Kernels::Kernels(plan::Plan plan, plan::Signature signature,
+                 const std::function<runtime::Kernel*(const std::string&)>& find, std::shared_ptr<const void> code,
+                 std::shared_ptr<const Program> program)
+    : body_(std::make_unique<Body>(std::move(plan), std::move(signature), find)) {
+  body_->code = std::move(code);
+  body_->program = std::move(program);
+  body_->bumps = body_->program->bumps();
+  for (const TensorType& type : body_->signature.types) body_->device = to_torch(type.device);
+}
+Kernels::~Kernels() = default;
+
+bool Kernels::writes_inputs() const { return body_->program->writes_inputs(); }
+
+Kernels::Failure Kernels::run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs) const {
+  if (!body_->signature.stores.empty() && overlap(body_->signature, body_->layouts, inputs))
+    return body_->program->run(inputs, symbols, outputs);
+  Body::Run run{*body_, inputs, symbols, {}, {}, false};
+  try {
+    const c10::OptionalDeviceGuard device(body_->device.is_cpu() ? std::nullopt : std::optional(body_->device));
+    run.prepare();
+    runtime::Environment with;
+    with.call = [&run](const plan::Step& step, void** buffers, const std::vector<int64_t>&) {
+      run.call(step, buffers);
+    };
+    with.drop = [&run](BufferId id) { run.drop(id); };
+    c10::Allocator* allocator = c10::GetAllocator(body_->device.type());
+    with.allocate = [allocator](size_t bytes) { return allocator->raw_allocate(bytes); };
+    with.release = [allocator](void* memory) { allocator->raw_deallocate(memory); };
+    const runtime::Outcome outcome = body_->runner.run(run.memory, {symbols.begin(), symbols.end()}, with);
+    if (outcome != runtime::Outcome::kDone) {
+      base::check(!run.changed, "kernels: a kernel failed after a random number was drawn");
+      return body_->program->run(inputs, symbols, outputs);
+    }
+    run.store();
+    for (size_t k = 0; k < body_->signature.outputs.size(); ++k) outputs.push_back(run.output(k));
+  } catch (...) {
+    outputs.clear();
+    return {std::current_exception(), 0, run.changed};
+  }
+  return {};
+}
+
+}  // namespace magneto::aten

@@ -1,0 +1,32 @@
+// driver/code.h: machine code of kernels, by the first toolchain that can make it.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codegen/machine.h"
+#include "codegen/unit.h"
+
+namespace magneto::driver {
+
+/// Where toolchains are found.
+struct Toolchains {
+  std::vector<std::string> site_packages;  ///< folders of Python packages
+  std::vector<std::string> order = {"llvm", "c++"};
+};
+
+/// Functions by name. They live as long as this does.
+class Code {
+ public:
+  virtual ~Code() = default;
+  virtual void* find(const std::string& name) const = 0;  ///< throws base::Fault when there is none
+  std::string by;                                         ///< the toolchain that made it
+  std::string text;                                       ///< its source
+};
+
+/// For the CPU of this machine. Takes the first toolchain of the order that works; throws base::Fault with the words of
+/// all of them when none does.
+std::shared_ptr<const Code> make_code(const std::vector<codegen::Unit>& units, const codegen::Machine& machine,
+                                      const Toolchains& toolchains);
+
+}  // namespace magneto::driver

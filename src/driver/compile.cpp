@@ -1,0 +1,55 @@
+#include "driver/compile.h"
+
+#include "autograd/functionalise.h"
+#include "base/check.h"
+#include "driver/assemble.h"
+#include "loop/text.h"
+#include "lower/expand.h"
+#include "lower/lower.h"
+
+namespace magneto::driver {
+
+namespace {
+
+plan::Signature signature_of(const lower::Lowered& lowered, const loop::Program& program, const Assembled& made) {
+  plan::Signature signature;
+  const auto place = [&](loop::BufferId id) { return id.valid() ? made.places[id.index()] : plan::BufferId(); };
+  signature.types.resize(made.plan.buffers.size());
+  for (size_t b = 0; b < program.buffers(); ++b) {
+    const loop::Buffer& buffer = program.buffer(loop::BufferId(b));
+    if (made.places[b].valid() && !buffer.of.valid()) signature.types[made.places[b].index()] = buffer.type;
+  }
+  for (const loop::BufferId id : lowered.inputs) signature.inputs.push_back(place(id));
+  for (const loop::BufferId id : lowered.constants) signature.constants.push_back(place(id));
+  for (const lower::Output& output : lowered.outputs)
+    signature.outputs.push_back({place(output.buffer), output.type, output.is_itself});
+  for (const lower::Store& store : lowered.stores) signature.stores.push_back({place(store.value), place(store.into)});
+  return signature;
+}
+
+}  // namespace
+
+std::unique_ptr<Compilation> compile(const graph::Graph& graph, const Request& request, Passes& passes) {
+  auto made = std::make_unique<Compilation>();
+  passes.time("functionalise", [&] {
+    autograd::Functional functional = autograd::functionalise(graph, request.default_dtype);
+    base::check(functional.reason.empty(), functional.reason);
+    made->functional = std::move(functional.graph);
+  });
+  passes.time("expand", [&] { made->functional = lower::expand(made->functional, request.default_dtype); });
+  lower::Lowered lowered;
+  passes.time("lower", [&] { lowered = lower::lower(made->functional, request.default_dtype); });
+  made->program = std::move(lowered.program);
+  if (request.keeps_texts) made->equations = loop::print(made->program);
+  schedule(made->program, passes, request.shape);
+  passes.time("assemble", [&] {
+    Assembled assembled = assemble(made->program, true);
+    made->signature = signature_of(lowered, made->program, assembled);
+    made->plan = std::move(assembled.plan);
+    made->units = std::move(assembled.units);
+  });
+  made->plan.conditions = graph.conditions;
+  return made;
+}
+
+}  // namespace magneto::driver

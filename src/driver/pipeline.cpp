@@ -1,0 +1,74 @@
+#include "driver/pipeline.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+
+#include "aten/kernels.h"
+#include "base/check.h"
+#include "driver/compile.h"
+#include "graph/text.h"
+#include "loop/text.h"
+
+namespace magneto::driver {
+
+namespace {
+
+std::set<std::string, std::less<>> names_from(const char* variable) {
+  const char* text = std::getenv(variable);
+  return parse_names(text ? text : "");
+}
+
+}  // namespace
+
+Pipeline& Pipeline::instance() {
+  static Pipeline pipeline;
+  return pipeline;
+}
+
+Pipeline::Pipeline() : skip(names_from("MAGNETO_SKIP_PASSES")), logs(names_from("MAGNETO_LOGS")) {
+  const std::set<std::string, std::less<>> order = names_from("MAGNETO_TOOLCHAINS");
+  if (!order.empty())
+    std::erase_if(toolchains.order, [&](const std::string& name) { return order.find(name) == order.end(); });
+}
+
+std::shared_ptr<aten::Executable> Pipeline::build(const std::shared_ptr<aten::Program>& program,
+                                                  std::span<const at::Tensor> examples, base::GraphNote& note) {
+  const graph::Graph& graph = program->graph();
+  const bool trains = std::any_of(examples.begin(), examples.end(), [](const auto& t) { return t.requires_grad(); }) &&
+                      std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& n) { return n.grad; });
+  try {
+    if (!trains) return kernels(program, note);
+    note.fallback = "training runs through torch's own autograd graph";
+  } catch (const std::exception& reason) {
+    note.fallback = reason.what();
+  }
+  return program;
+}
+
+std::shared_ptr<aten::Executable> Pipeline::kernels(const std::shared_ptr<aten::Program>& program,
+                                                    base::GraphNote& note) {
+  const graph::Graph& graph = program->graph();
+  for (const graph::Value& value : graph.values())
+    base::check(value.type.device == types::Device{}, "a tensor is not on the CPU");
+  Passes passes;
+  passes.skip = skip;
+  const codegen::Machine machine = codegen::host_machine();
+  Request request;
+  request.shape.vector = machine.vector_bytes() / 4;
+  request.keeps_texts = !logs.empty();
+  std::unique_ptr<Compilation> made = compile(graph, request, passes);
+  std::shared_ptr<const Code> code;
+  if (!made->units.empty()) passes.time("code", [&] { code = make_code(made->units, machine, toolchains); });
+  if (logs.contains("graph")) std::cerr << graph::print(made->functional);
+  if (logs.contains("loop")) std::cerr << made->equations << loop::print(made->program);
+  if (logs.contains("plan")) std::cerr << plan::print(made->plan);
+  if (logs.contains("output_code") && code) std::cerr << code->text;
+  for (const PassTime& time : passes.times()) note.times.emplace_back(time.name, time.seconds);
+  note.kernels = made->units.size();
+  return std::make_shared<aten::Kernels>(
+      std::move(made->plan), std::move(made->signature),
+      [&](const std::string& name) { return reinterpret_cast<runtime::Kernel*>(code->find(name)); }, code, program);
+}
+
+}  // namespace magneto::driver

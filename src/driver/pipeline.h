@@ -1,0 +1,35 @@
+// driver/pipeline.h: a recorded program to what runs instead of it. The whole compiler on one page.
+#pragma once
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "aten/executable.h"
+#include "aten/program.h"
+#include "base/report.h"
+#include "driver/code.h"
+
+namespace magneto::driver {
+
+class Pipeline {
+ public:
+  /// Of this process. Reads MAGNETO_SKIP_PASSES, MAGNETO_TOOLCHAINS and MAGNETO_LOGS when it is first asked for.
+  static Pipeline& instance();
+
+  /// Kernels for the program, or the program itself where it cannot be compiled; the note tells which, and why. Never
+  /// throws.
+  std::shared_ptr<aten::Executable> build(const std::shared_ptr<aten::Program>& program,
+                                          std::span<const at::Tensor> examples, base::GraphNote& note);
+
+  Toolchains toolchains;
+  std::set<std::string, std::less<>> skip;  ///< passes
+  std::set<std::string, std::less<>> logs;  ///< what is printed to stderr: graph, loop, plan, output_code, fusion
+
+ private:
+  Pipeline();
+  std::shared_ptr<aten::Executable> kernels(const std::shared_ptr<aten::Program>& program, base::GraphNote& note);
+};
+
+}  // namespace magneto::driver

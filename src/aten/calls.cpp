@@ -80,8 +80,9 @@ at::Tensor view_of(const at::Tensor& tensor, const types::TensorType& type, std:
   c10::SmallVector<int64_t, 5> sizes, strides;
   for (const types::Expr& size : type.sizes) sizes.push_back(size.evaluate(symbols));
   for (const types::Expr& stride : type.strides) strides.push_back(stride.evaluate(symbols));
-  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(tensor.storage()),
-                                                             tensor.key_set(), tensor.dtype());
+  at::Tensor view =
+      at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(tensor.storage()), tensor.key_set(),
+                                               c10::scalarTypeToTypeMeta(to_scalar_type(type.dtype)));
   c10::TensorImpl* impl = view.unsafeGetTensorImpl();
   impl->set_storage_offset(type.offset.evaluate(symbols));
   impl->set_sizes_and_strides(sizes, strides);

@@ -29,7 +29,7 @@ class Call {
   std::unique_ptr<Body> body_;
 };
 
-/// A tensor of `type` over the same memory: torch's as_strided, without a dispatch. `symbols` give its sizes.
+/// A tensor of `type` over the same memory: torch's as_strided and view, without a dispatch. `symbols` give its sizes.
 at::Tensor view_of(const at::Tensor& tensor, const types::TensorType& type, std::span<const int64_t> symbols);
 
 }  // namespace magneto::aten

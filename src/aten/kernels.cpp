@@ -109,6 +109,11 @@ struct Kernels::Body {
                                      !given_out[output.buffer.index()]);
         if (whole) given_out[output.buffer.index()] = true;
       }
+      // as_strided knows neither other dtypes nor bits of a tensor that conjugate it
+      base::check(whole || !output.buffer.valid() ||
+                      (output.type.dtype == signature.types[output.buffer.index()].dtype &&
+                       !c10::isComplexType(to_scalar_type(output.type.dtype))),
+                  "an output looks at memory as another dtype, or conjugated");
       is_whole.push_back(whole);
     }
     is_kept.resize(buffers.size());

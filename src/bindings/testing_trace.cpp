@@ -8,7 +8,9 @@
 #include "aten/testing.h"
 #include "aten/trace.h"
 #include "base/check.h"
+#include "base/report.h"
 #include "capture/faults.h"
+#include "driver/pipeline.h"
 #include "graph/text.h"
 #include "graph/verify.h"
 
@@ -68,6 +70,22 @@ py::tuple run_until_failure(const Replay& replay, std::vector<at::Tensor> inputs
   return py::make_tuple(static_cast<bool>(failure.error), failure.node, failure.changed);
 }
 
+/// A graph from its text, on these tensors: operator by operator, or as kernels. Throws what does not compile.
+std::vector<at::Tensor> run_text(const std::string& text, std::vector<at::Tensor> inputs,
+                                 std::vector<at::Tensor> constants, bool as_kernels) {
+  auto program = std::make_shared<aten::Program>(graph::parse(text), std::move(constants));
+  std::shared_ptr<aten::Executable> executable = program;
+  if (as_kernels) {
+    base::GraphNote note;
+    executable = driver::Pipeline::instance().build(program, inputs, note);
+    base::check(note.fallback.empty(), note.fallback);
+  }
+  c10::SmallVector<at::Tensor, 8> outputs;
+  const auto failure = executable->run(inputs, {}, outputs);
+  if (failure.error) std::rethrow_exception(failure.error);
+  return {outputs.begin(), outputs.end()};
+}
+
 py::dict counters() {
   const aten::Counters now = aten::counters();
   py::dict result;
@@ -118,6 +136,8 @@ void add_trace_testing(py::module_& m) {
              return names;
            })
       .def("finish", &finish);
+  m.def("run_text", &run_text, py::arg("text"), py::arg("inputs"), py::arg("constants") = std::vector<at::Tensor>(),
+        py::arg("as_kernels") = true);
   py::class_<Replay>(m, "Replay")
       .def_readonly("inputs", &Replay::inputs)
       .def("run", &run)

@@ -1,5 +1,7 @@
 #include "driver/compile.h"
 
+#include <map>
+
 #include "autograd/functionalise.h"
 #include "base/check.h"
 #include "driver/assemble.h"
@@ -27,18 +29,31 @@ plan::Signature signature_of(const lower::Lowered& lowered, const loop::Program&
   return signature;
 }
 
+/// Outputs share memory as functionalise says: a view that lowering made a tensor of its own would not.
+void check_aliases(const autograd::Functional& functional, const lower::Lowered& lowered) {
+  const std::vector<autograd::Alias>& aliases = functional.outputs;
+  std::map<graph::ValueId, loop::BufferId> memory;
+  for (size_t k = 0; k < aliases.size(); ++k) {
+    if (aliases[k].kind != autograd::Alias::Kind::kView) continue;
+    const loop::BufferId buffer = lowered.outputs[k].buffer;
+    const bool same = buffer.valid() && memory.emplace(aliases[k].of, buffer).first->second == buffer;
+    const bool outside = lowered.program.buffer(buffer).role == loop::Role::kIn;
+    base::check(same && outside == functional.graph.comes_from_outside(aliases[k].of),
+                "an output looks at the memory of another tensor in a way that sizes and strides do not tell");
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Compilation> compile(const graph::Graph& graph, const Request& request, Passes& passes) {
   auto made = std::make_unique<Compilation>();
-  passes.time("functionalise", [&] {
-    autograd::Functional functional = autograd::functionalise(graph, request.default_dtype);
-    base::check(functional.reason.empty(), functional.reason);
-    made->functional = std::move(functional.graph);
-  });
-  passes.time("expand", [&] { made->functional = lower::expand(made->functional, request.default_dtype); });
+  autograd::Functional functional;
+  passes.time("functionalise", [&] { functional = autograd::functionalise(graph, request.default_dtype); });
+  base::check(functional.reason.empty(), functional.reason);
+  passes.time("expand", [&] { made->functional = lower::expand(functional.graph, request.default_dtype); });
   lower::Lowered lowered;
   passes.time("lower", [&] { lowered = lower::lower(made->functional, request.default_dtype); });
+  check_aliases(functional, lowered);
   made->program = std::move(lowered.program);
   if (request.keeps_texts) made->equations = loop::print(made->program);
   schedule(made->program, passes, request.shape);

@@ -120,7 +120,9 @@ class Lowering {
   BufferId make(ValueId id) {
     const bool stays = is_output_[id.index()] || (has_effect(graph_.node(graph_.value(id).maker)) && !is_read(id));
     const loop::Role role = stays ? loop::Role::kOut : loop::Role::kTemp;
-    return buffers_[id.index()] = program().add_buffer(name(id), type(id), role);
+    TensorType own = type(id);
+    own.offset = 0;  // a view that is made anew is no longer a part of something
+    return buffers_[id.index()] = program().add_buffer(name(id), std::move(own), role);
   }
   /// Computed although nobody reads it: it draws random numbers, or fails on some data, or nobody knows what it does.
   static bool has_effect(const Node& node) {

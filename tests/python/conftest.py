@@ -19,6 +19,8 @@ import torch
 
 import magneto
 
+if os.environ.get("MAGNETO_TEST_BACKEND"):  # "eager": operator by operator, compared with eager bit by bit
+    magneto.compile.__kwdefaults__["backend"] = os.environ["MAGNETO_TEST_BACKEND"]
 
 if STUB:  # these test the extension's inside, and the stub has none
     collect_ignore_glob = ["test_evaluator*", "test_pending*", "test_docs*"]

@@ -7,6 +7,7 @@ import torch
 
 import magneto
 from device import moved
+from rounding import close
 from zoo import flatten, ids, image
 
 pytestmark = pytest.mark.slow
@@ -60,7 +61,7 @@ def test_inference_equals_eager(built):
     with torch.no_grad():
         for seed in (0, 5):
             for a, b in zip(flatten(model(**make(seed))), flatten(compiled(**make(seed))), strict=True):
-                assert a.stride() == b.stride() and torch.equal(a, b)
+                assert a.stride() == b.stride() and close(a, b, units=4)
 
 
 @pytest.mark.needs_capture

@@ -72,11 +72,14 @@ def _function_of(target):
 
 
 def explain(model):
-    """``explain(f)(*args)`` runs f once, compiled anew, and tells what happened: graphs, breaks, guards."""
+    """``explain(f)(*args)`` runs f once, compiled anew, and tells what happened: graphs, breaks, guards, kernels.
+
+    ``.code`` of the answer shows the text of every stage, from the graph to the source of the kernels.
+    """
     function, self = _function_of(model)
     if function is None:
         raise TypeError(f"magneto.explain needs a Python function, method or nn.Module, not {type(model).__name__}")
-    compiled = _C.compile_function(function, self, False, 8, None, True)
+    compiled = _C.compile_function(function, self, False, 8, None, True, keeps_texts=True)
 
     def run(*args, **kwargs):
         compiled(*args, **kwargs)

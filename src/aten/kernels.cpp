@@ -2,7 +2,6 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/Functions.h>
-#include <ATen/Parallel.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -12,6 +11,7 @@
 #include "aten/calls.h"
 #include "aten/convert_internal.h"
 #include "aten/program.h"
+#include "aten/threads_internal.h"
 #include "base/check.h"
 #include "runtime/sort.h"
 
@@ -284,6 +284,7 @@ Kernels::Failure Kernels::run(std::span<at::Tensor> inputs, std::span<const int6
     const c10::OptionalDeviceGuard device(body_->device.is_cpu() ? std::nullopt : std::optional(body_->device));
     run.prepare();
     runtime::Environment with;
+    if (body_->device.is_cpu()) with.threads = &torch_team();
     with.call = [&run](const plan::Step& step, void** buffers, const std::vector<int64_t>&) {
       run.call(step, buffers);
     };

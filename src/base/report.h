@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace magneto::base {
@@ -18,16 +19,42 @@ struct Line {
 /// The line of the user's program, without indentation; empty when the file cannot be read.
 std::string source_line(const Line& where);
 
+/// A kernel that was made: the operators in it, and the lines of the program they come from.
+struct KernelNote {
+  std::string name;
+  size_t runs = 0;  ///< in one run of the graph
+  std::vector<std::string> operators;
+  std::vector<Line> lines;
+};
+
+/// An operator that torch computes, and why.
+struct CallNote {
+  std::string op;
+  Line where;
+  std::string reason;
+};
+
+/// What the compiler made of a graph, or of its forward or backward half.
+struct CodeNote {
+  std::string part;  ///< "", "forward", "backward"
+  std::string by;    ///< the toolchain
+  std::vector<KernelNote> kernels;
+  std::vector<CallNote> calls;
+  int64_t bytes_before = -1, bytes_after = -1;        ///< moved by operators one by one, and now; -1: sizes are symbols
+  std::vector<std::pair<std::string, double>> times;  ///< seconds of each stage and pass
+  std::vector<std::pair<std::string, std::string>> texts;  ///< of each stage, where somebody asked for them
+};
+
 struct GraphNote {
   uint64_t callable = 0;  ///< which compiled callable
   Line where;
   std::string text;  ///< in the graph language
   size_t nodes = 0;
   std::vector<std::string> guards;
-  std::string fixed_sizes;                            ///< sizes that change could not be symbols: why
-  std::string fallback;                               ///< not empty: why it runs operator by operator
-  size_t kernels = 0;                                 ///< different ones
-  std::vector<std::pair<std::string, double>> times;  ///< seconds of each stage and pass
+  std::string fixed_sizes;   ///< sizes that change could not be symbols: why
+  std::string fallback;      ///< not empty: why it runs operator by operator
+  bool keeps_texts = false;  ///< asked for: CodeNote::texts
+  std::vector<CodeNote> code;
 };
 
 struct BreakNote {

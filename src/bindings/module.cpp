@@ -19,12 +19,13 @@ void add_trace_testing(py::module_& module);
 namespace {
 
 py::object compile_function(py::object function, py::object self, bool fullgraph, int limit,
-                            std::optional<bool> dynamic, bool compiles) {
+                            std::optional<bool> dynamic, bool compiles, bool keeps_texts) {
   capture::CompileOptions options;
   options.fullgraph = fullgraph;
   options.limit = limit;
   options.dynamic = dynamic;
   options.compiles = compiles;
+  options.keeps_texts = keeps_texts;
   PyObject* compiled = capture::new_compiled(function.ptr(), self.is_none() ? nullptr : self.ptr(), options);
   if (!compiled) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(compiled);
@@ -39,14 +40,39 @@ void add_report(py::module_& m) {
         .def_property_readonly("source", [where](const Note& n) { return base::source_line(n.*where); });
     return cls;
   };
+  line(py::class_<base::CallNote>(m, "Call"), &base::CallNote::where)
+      .def_readonly("op", &base::CallNote::op)
+      .def_readonly("reason", &base::CallNote::reason)
+      .def("__repr__", [](const base::CallNote& n) { return n.op + ": " + n.reason; });
+  py::class_<base::KernelNote>(m, "Kernel")
+      .def_readonly("name", &base::KernelNote::name)
+      .def_readonly("runs", &base::KernelNote::runs)
+      .def_readonly("operators", &base::KernelNote::operators)
+      .def_property_readonly("lines",
+                             [](const base::KernelNote& n) {
+                               std::vector<std::pair<std::string, int>> lines;
+                               for (const base::Line& where : n.lines) lines.emplace_back(where.file, where.line);
+                               return lines;
+                             })
+      .def("__repr__", [](const base::KernelNote& n) { return n.name; });
+  py::class_<base::CodeNote>(m, "Code")
+      .def_readonly("part", &base::CodeNote::part)
+      .def_readonly("toolchain", &base::CodeNote::by)
+      .def_readonly("kernels", &base::CodeNote::kernels)
+      .def_readonly("calls", &base::CodeNote::calls)
+      .def_readonly("bytes_before", &base::CodeNote::bytes_before)
+      .def_readonly("bytes_after", &base::CodeNote::bytes_after)
+      .def_readonly("times", &base::CodeNote::times)
+      .def_property_readonly("texts", [](const base::CodeNote& n) {
+        return std::map<std::string, std::string>(n.texts.begin(), n.texts.end());
+      });
   line(py::class_<base::GraphNote>(m, "Graph"), &base::GraphNote::where)
       .def_readonly("text", &base::GraphNote::text)
       .def_readonly("nodes", &base::GraphNote::nodes)
       .def_readonly("guards", &base::GraphNote::guards)
       .def_readonly("fixed_sizes", &base::GraphNote::fixed_sizes)
       .def_readonly("fallback", &base::GraphNote::fallback)
-      .def_readonly("kernels", &base::GraphNote::kernels)
-      .def_readonly("times", &base::GraphNote::times)
+      .def_readonly("code", &base::GraphNote::code)
       .def("__str__", [](const base::GraphNote& n) { return n.text; });
   line(py::class_<base::BreakNote>(m, "Break"), &base::BreakNote::where)
       .def_readonly("reason", &base::BreakNote::what)
@@ -76,6 +102,7 @@ void add_report(py::module_& m) {
                                  all.insert(all.end(), graph.guards.begin(), graph.guards.end());
                                return all;
                              })
+      .def_property_readonly("code", [](const Content& c) { return explain::texts(c); })
       .def("__str__", [](const Content& c) { return explain::describe(c, true); })
       .def("__repr__", [](const Content& c) { return explain::describe(c, false); });
   m.def("report", [] { return base::process_report().content(); });
@@ -98,7 +125,7 @@ PYBIND11_MODULE(_C, m) {
   using namespace magneto;
   capture::prepare();
   m.def("compile_function", &bindings::compile_function, py::arg("function"), py::arg("self"), py::arg("fullgraph"),
-        py::arg("limit"), py::arg("dynamic"), py::arg("compiles"));
+        py::arg("limit"), py::arg("dynamic"), py::arg("compiles"), py::arg("keeps_texts") = false);
   m.def("is_compiled", [](py::object object) { return capture::is_compiled(object.ptr()); });
   m.def("target_of", [](py::object compiled) {
     PyObject* self = capture::compiled_self(compiled.ptr());

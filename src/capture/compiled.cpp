@@ -213,6 +213,7 @@ PyObject* new_compiled(PyObject* function, PyObject* self, const CompileOptions&
   object->state->limit = options.limit;
   object->state->fullgraph = options.fullgraph;
   object->state->compiles = options.compiles;
+  object->state->keeps_texts = options.keeps_texts;
   object->state->dynamic = options.dynamic;
   const char* name = PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(function)->func_qualname);
   object->state->name = name ? name : "?";

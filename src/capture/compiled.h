@@ -14,7 +14,8 @@ void prepare();
 
 struct CompileOptions {
   bool fullgraph = false;
-  bool compiles = true;  ///< false: operator by operator
+  bool compiles = true;      ///< false: operator by operator
+  bool keeps_texts = false;  ///< of all stages, in the report
   int limit = 8;
   std::optional<bool> dynamic;  ///< CaptureState::dynamic
 };

@@ -415,6 +415,7 @@ void Session::save(Root& root, std::unique_ptr<Segment> segment) {
     note.nodes = segment->program->graph().nodes().size();
     note.guards = segment->guards.describe();
     note.fixed_sizes = segment->fixed_sizes;
+    note.keeps_texts = state_.keeps_texts;
     segment->executable = segment->program;
     if (state_.compiles && g_compiler) segment->executable = g_compiler(segment->program, segment->examples, note);
     segment->examples.clear();

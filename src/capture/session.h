@@ -34,7 +34,8 @@ struct CaptureState {
   std::optional<bool> dynamic;               ///< true: all of them are symbols at once; false: none ever
   int limit = 8;                             ///< segments at one instruction
   bool fullgraph = false;
-  bool compiles = true;  ///< false: operator by operator
+  bool compiles = true;      ///< false: operator by operator
+  bool keeps_texts = false;  ///< of all stages, in the report
   std::string name;
   bool warned_of_fault = false;
 };

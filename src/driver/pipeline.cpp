@@ -7,6 +7,7 @@
 #include "aten/kernels.h"
 #include "base/check.h"
 #include "driver/compile.h"
+#include "driver/notes.h"
 #include "graph/text.h"
 #include "loop/text.h"
 
@@ -38,7 +39,7 @@ std::shared_ptr<aten::Executable> Pipeline::build(const std::shared_ptr<aten::Pr
   const bool trains = std::any_of(examples.begin(), examples.end(), [](const auto& t) { return t.requires_grad(); }) &&
                       std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& n) { return n.grad; });
   try {
-    if (!trains) return kernels(program, note);
+    if (!trains) return kernels(program, "", note);
     note.fallback = "training runs through torch's own autograd graph";
   } catch (const std::exception& reason) {
     note.fallback = reason.what();
@@ -47,7 +48,7 @@ std::shared_ptr<aten::Executable> Pipeline::build(const std::shared_ptr<aten::Pr
 }
 
 std::shared_ptr<aten::Executable> Pipeline::kernels(const std::shared_ptr<aten::Program>& program,
-                                                    base::GraphNote& note) {
+                                                    const std::string& part, base::GraphNote& note) {
   const graph::Graph& graph = program->graph();
   for (const graph::Value& value : graph.values())
     base::check(value.type.device == types::Device{}, "a tensor is not on the CPU");
@@ -56,16 +57,23 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(const std::shared_ptr<aten::
   const codegen::Machine machine = codegen::host_machine();
   Request request;
   request.shape.vector = machine.vector_bytes() / 4;
-  request.keeps_texts = !logs.empty();
+  request.keeps_texts = !logs.empty() || note.keeps_texts;
   std::unique_ptr<Compilation> made = compile(graph, request, passes);
   std::shared_ptr<const Code> code;
   if (!made->units.empty()) passes.time("code", [&] { code = make_code(made->units, machine, toolchains); });
-  if (logs.contains("graph")) std::cerr << graph::print(made->functional);
-  if (logs.contains("loop")) std::cerr << made->equations << loop::print(made->program);
-  if (logs.contains("plan")) std::cerr << plan::print(made->plan);
-  if (logs.contains("output_code") && code) std::cerr << code->text;
-  for (const PassTime& time : passes.times()) note.times.emplace_back(time.name, time.seconds);
-  note.kernels = made->units.size();
+  base::CodeNote& told = note.code.emplace_back(describe(*made, passes));
+  told.part = part;
+  if (code) told.by = code->by;
+  if (request.keeps_texts) {
+    told.texts = {{"graph", graph::print(made->functional)},
+                  {"loop", made->equations},
+                  {"fusion", loop::print(made->program)},
+                  {"plan", plan::print(made->plan)},
+                  {"output_code", code ? code->text : ""}};
+    for (const auto& [name, text] : told.texts)
+      if (logs.contains(name)) std::cerr << "# magneto: " << name << (part.empty() ? "" : ", ") << part << "\n" << text;
+    if (!note.keeps_texts) told.texts.clear();
+  }
   return std::make_shared<aten::Kernels>(
       std::move(made->plan), std::move(made->signature),
       [&](const std::string& name) { return reinterpret_cast<runtime::Kernel*>(code->find(name)); }, code, program);

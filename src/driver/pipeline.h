@@ -29,7 +29,8 @@ class Pipeline {
 
  private:
   Pipeline();
-  std::shared_ptr<aten::Executable> kernels(const std::shared_ptr<aten::Program>& program, base::GraphNote& note);
+  std::shared_ptr<aten::Executable> kernels(const std::shared_ptr<aten::Program>& program, const std::string& part,
+                                            base::GraphNote& note);
 };
 
 }  // namespace magneto::driver

@@ -1,5 +1,7 @@
 #include "explain/text.h"
 
+#include <iomanip>
+#include <map>
 #include <sstream>
 
 namespace magneto::explain {
@@ -7,6 +9,40 @@ namespace magneto::explain {
 static std::string place(const base::Line& where) {
   if (where.file.empty()) return "(everywhere)";
   return where.file + ":" + std::to_string(where.line);
+}
+
+static void describe(std::ostringstream& out, const base::CodeNote& code) {
+  size_t runs = 0;
+  for (const base::KernelNote& kernel : code.kernels) runs += kernel.runs;
+  out << "  " << (code.part.empty() ? "compiled" : code.part) << ": " << code.kernels.size() << " kernels, run " << runs
+      << " times, " << code.calls.size() << " calls of torch" << (code.by.empty() ? "" : ", by ") << code.by;
+  if (code.bytes_after >= 0) out << "; bytes moved " << code.bytes_before << " -> " << code.bytes_after;
+  double seconds = 0;
+  for (const auto& [name, time] : code.times) seconds += time;
+  out << std::fixed << std::setprecision(1) << "; " << 1e3 * seconds << " ms:";
+  for (const auto& [name, time] : code.times) out << " " << name << " " << 1e3 * time;
+  out << "\n";
+  for (const base::KernelNote& kernel : code.kernels) {
+    out << "    kernel " << kernel.name << " (" << kernel.runs << "x):";
+    for (const std::string& op : kernel.operators) out << " " << op;
+    out << "\n";
+    for (const base::Line& line : kernel.lines)
+      out << "      " << place(line) << "  " << base::source_line(line) << "\n";
+  }
+  std::map<std::pair<std::string, std::string>, size_t> calls;
+  for (const base::CallNote& call : code.calls) ++calls[{call.op, call.reason}];
+  for (const auto& [call, count] : calls)
+    out << "    call " << call.first << " (" << count << "x): " << call.second << "\n";
+}
+
+std::string texts(const base::Report::Content& content) {
+  std::ostringstream out;
+  for (const base::GraphNote& graph : content.graphs)
+    for (const base::CodeNote& code : graph.code)
+      for (const auto& [name, text] : code.texts)
+        out << "# " << name << (code.part.empty() ? "" : ", ") << code.part << " of " << graph.where.function << "\n"
+            << text << "\n";
+  return out.str();
 }
 
 std::string describe(const base::Report::Content& content, bool with_graphs) {
@@ -31,7 +67,9 @@ std::string describe(const base::Report::Content& content, bool with_graphs) {
       out << "\ngraph " << i << " of " << note.where.function << " (" << place(note.where) << "): " << note.nodes
           << " operators, " << note.guards.size() << " guards\n"
           << (note.fixed_sizes.empty() ? "" : "  sizes that change are fixed here: " + note.fixed_sizes + "\n")
-          << note.text;
+          << (note.fallback.empty() ? "" : "  runs operator by operator: " + note.fallback + "\n");
+      for (const base::CodeNote& code : note.code) describe(out, code);
+      out << note.text;
     }
   return out.str();
 }

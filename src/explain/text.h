@@ -9,4 +9,7 @@ namespace magneto::explain {
 /// graphs, breaks with line, reason and cure, recompiles, fallbacks.
 std::string describe(const base::Report::Content& content, bool with_graphs);
 
+/// The texts of all stages, as far as they were kept.
+std::string texts(const base::Report::Content& content);
+
 }  // namespace magneto::explain

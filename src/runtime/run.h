@@ -19,7 +19,7 @@ using Kernel = void(void* const* buffers, const int64_t* symbols, int64_t lo, in
 using Call = std::function<void(const plan::Step& step, void** buffers, const std::vector<int64_t>& symbols)>;
 
 struct Environment {
-  Threads* threads = nullptr;                   ///< none: the caller's alone
+  const Team* threads = nullptr;                ///< none: the caller's alone
   Call call;                                    ///< needed when the plan has calls
   std::function<void(plan::BufferId)> drop;     ///< the last reader of what a call made has run
   std::function<void*(size_t bytes)> allocate;  ///< aligned to 64; with `release`, else the C library's

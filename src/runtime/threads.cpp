@@ -17,65 +17,65 @@ Threads::Threads(int count) {
 
 Threads::~Threads() {
   {
-    const std::lock_guard lock(mutex_);
-    stops_ = true;
+    const std::lock_guard lock(work_.mutex);
+    work_.stops = true;
   }
-  wake_.notify_all();
+  work_.wake.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
 
-void Threads::take_parts(int thread) {
+void Threads::take_parts(int thread) const {
   for (;;) {
-    const int64_t lo = next_.fetch_add(part_, std::memory_order_relaxed);
-    if (lo >= points_) return;
-    (*body_)(lo, std::min(lo + part_, points_), thread);
+    const int64_t lo = work_.next.fetch_add(work_.part, std::memory_order_relaxed);
+    if (lo >= work_.points) return;
+    (*work_.body)(lo, std::min(lo + work_.part, work_.points), thread);
   }
 }
 
 void Threads::work(int thread) {
   in_job = true;
   uint64_t seen = 0;
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(work_.mutex);
   for (;;) {
-    wake_.wait(lock, [&] { return stops_ || (generation_ != seen && wanted_ > 0); });
-    if (stops_) return;
-    seen = generation_;
-    --wanted_;
-    ++busy_;
+    work_.wake.wait(lock, [&] { return work_.stops || (work_.generation != seen && work_.wanted > 0); });
+    if (work_.stops) return;
+    seen = work_.generation;
+    --work_.wanted;
+    ++work_.busy;
     lock.unlock();
     take_parts(thread);
     lock.lock();
-    if (--busy_ == 0) done_.notify_one();
+    if (--work_.busy == 0) work_.done.notify_one();
   }
 }
 
-void Threads::parallel_for(int64_t points, int64_t grain, const Body& body) {
+void Threads::parallel_for(int64_t points, int64_t grain, const Body& body) const {
   if (points <= 0) return;
   const int64_t parts = points / std::max<int64_t>(grain, 1);
-  std::unique_lock owner(owner_, std::defer_lock);
+  std::unique_lock owner(work_.owner, std::defer_lock);
   if (workers_.empty() || parts < 2 || in_job || !owner.try_lock()) return body(0, points, 0);
   const auto helpers = static_cast<int>(std::min<int64_t>(parts, count()) - 1);
   {
-    const std::lock_guard lock(mutex_);
-    body_ = &body;
-    points_ = points;
+    const std::lock_guard lock(work_.mutex);
+    work_.body = &body;
+    work_.points = points;
     // a few parts for each thread even out their speed
-    part_ = std::max(grain, (points + 4 * (helpers + 1) - 1) / (4 * (helpers + 1)));
-    next_.store(0, std::memory_order_relaxed);
-    wanted_ = helpers;
-    ++generation_;
+    work_.part = std::max(grain, (points + 4 * (helpers + 1) - 1) / (4 * (helpers + 1)));
+    work_.next.store(0, std::memory_order_relaxed);
+    work_.wanted = helpers;
+    ++work_.generation;
   }
   if (helpers == 1)
-    wake_.notify_one();
+    work_.wake.notify_one();
   else
-    wake_.notify_all();
+    work_.wake.notify_all();
   in_job = true;
   take_parts(0);
   in_job = false;
-  std::unique_lock lock(mutex_);
-  wanted_ = 0;  // whoever has not woken by now is not needed
-  done_.wait(lock, [&] { return busy_ == 0; });
-  body_ = nullptr;
+  std::unique_lock lock(work_.mutex);
+  work_.wanted = 0;  // whoever has not woken by now is not needed
+  work_.done.wait(lock, [&] { return work_.busy == 0; });
+  work_.body = nullptr;
 }
 
 }  // namespace magneto::runtime

@@ -10,36 +10,50 @@
 
 namespace magneto::runtime {
 
-class Threads {
+/// Somebody's threads.
+class Team {
  public:
-  /// `count` threads work on a job, the caller included: count - 1 are started here.
-  explicit Threads(int count);
-  ~Threads();
-  Threads(const Threads&) = delete;
-
-  int count() const { return static_cast<int>(workers_.size()) + 1; }
+  virtual ~Team() = default;
+  virtual int count() const = 0;  ///< that work on a job, the caller included
 
   using Body = std::function<void(int64_t lo, int64_t hi, int thread)>;
   /// Calls `body` for parts of 0 .. points, at least `grain` points each but the last; `thread` is below count(), and
-  /// no two calls at one time have the same. Returns when all are done. One job has the threads: a call from inside a
-  /// job, or while another has them, runs on the calling thread alone (as thread 0 of its own). So there are never more
-  /// threads at work than callers and workers, and nothing waits for itself. `body` must not throw.
-  void parallel_for(int64_t points, int64_t grain, const Body& body);
+  /// no two calls at one time have the same. Returns when all are done. A call from inside a job runs on the calling
+  /// thread alone (as thread 0 of its own), so nothing waits for itself. `body` must not throw.
+  virtual void parallel_for(int64_t points, int64_t grain, const Body& body) const = 0;
+};
+
+/// Threads of our own.
+class Threads final : public Team {
+ public:
+  /// `count` threads work on a job, the caller included: count - 1 are started here.
+  explicit Threads(int count);
+  ~Threads() override;
+  Threads(const Threads&) = delete;
+
+  int count() const override { return static_cast<int>(workers_.size()) + 1; }
+
+  /// One job has the threads: a call while another has them runs on the calling thread alone. So there are never more
+  /// threads at work than callers and workers.
+  void parallel_for(int64_t points, int64_t grain, const Body& body) const override;
 
  private:
+  struct Work {        ///< what the threads share
+    std::mutex owner;  ///< held by the caller whose job has the threads
+    std::mutex mutex;
+    std::condition_variable wake, done;
+    uint64_t generation = 0;
+    bool stops = false;
+    int wanted = 0, busy = 0;
+    const Body* body = nullptr;
+    int64_t points = 0, part = 1;
+    std::atomic<int64_t> next{0};
+  };
   void work(int thread);
-  void take_parts(int thread);
+  void take_parts(int thread) const;
 
   std::vector<std::thread> workers_;
-  std::mutex owner_;  ///< held by the caller whose job has the threads
-  std::mutex mutex_;
-  std::condition_variable wake_, done_;
-  uint64_t generation_ = 0;
-  bool stops_ = false;
-  int wanted_ = 0, busy_ = 0;
-  const Body* body_ = nullptr;
-  int64_t points_ = 0, part_ = 1;
-  std::atomic<int64_t> next_{0};
+  mutable Work work_;
 };
 
 }  // namespace magneto::runtime

@@ -34,8 +34,11 @@ int64_t elements_of_point(const Program& program, const Kernel& kernel) {
 
 class Assembler {
  public:
-  explicit Assembler(const Program& program)
-      : program_(program), arena_(schedule::plan_memory(program)), sharing_(schedule::share(program)) {}
+  Assembler(const Program& program, bool on_gpu)
+      : program_(program),
+        on_gpu_(on_gpu),
+        arena_(schedule::plan_memory(program)),
+        sharing_(schedule::share(program)) {}
 
   Assembled run() {
     for (size_t b = 0; b < program_.buffers(); ++b) buffer(BufferId(b));
@@ -80,9 +83,17 @@ class Assembler {
       const auto at = std::find(theirs.begin(), theirs.end(), id) - theirs.begin();
       s.reads.push_back(place_[ours[static_cast<size_t>(at)].index()]);
     }
-    s.points = codegen::points_of(program_, k);
-    s.scratch = codegen::scratch_bytes(program_, k);
-    s.grain = std::max<int64_t>(1, kGrain / elements_of_point(program_, k));
+    if (on_gpu_) {
+      const codegen::Grid grid = codegen::grid_of(program_, k);
+      s.points = grid.blocks;
+      s.threads = grid.threads;
+      s.scratch = grid.shared;
+      s.symbols = codegen::symbols_of(program_, shared);
+    } else {
+      s.points = codegen::points_of(program_, k);
+      s.scratch = codegen::scratch_bytes(program_, k);
+      s.grain = std::max<int64_t>(1, kGrain / elements_of_point(program_, k));
+    }
     made_.plan.steps.push_back(std::move(s));
   }
 
@@ -118,6 +129,7 @@ class Assembler {
   }
 
   const Program& program_;
+  const bool on_gpu_;
   schedule::Arena arena_;
   schedule::Sharing sharing_;
   std::vector<plan::BufferId> place_;
@@ -126,6 +138,8 @@ class Assembler {
 
 }  // namespace
 
-Assembled assemble(const Program& program) { return Assembler(program).run(); }
+Assembled assemble(const Program& program, types::Device::Kind device) {
+  return Assembler(program, device == types::Device::Kind::kCuda).run();
+}
 
 }  // namespace magneto::driver

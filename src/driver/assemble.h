@@ -5,6 +5,7 @@
 #include "codegen/unit.h"
 #include "loop/program.h"
 #include "plan/plan.h"
+#include "types/device.h"
 
 namespace magneto::driver {
 
@@ -17,7 +18,7 @@ struct Assembled {
 /// Puts the steps of a program in order, finds equal kernels, plans memory. Buffers keep their names; only those that a
 /// step uses are in the plan, and every input and output. Sorts become calls of "magneto::sort" with the types of
 /// source and results, the dimension, and "descending" as arguments. Throws base::Fault when equations are left that no
-/// kernel computes.
-Assembled assemble(const loop::Program& program);
+/// kernel computes. On a GPU steps are grids of blocks (codegen/abi.h).
+Assembled assemble(const loop::Program& program, types::Device::Kind device = types::Device::Kind::kCpu);
 
 }  // namespace magneto::driver

@@ -57,7 +57,7 @@ class Sharing {
   virtual void shared_position(loop::Fold fold, Value& value, Value& position, int along) = 0;
   virtual void meet() = 0;                        ///< all threads wait for one another, and see what each has stored
   virtual void when(const Value& condition) = 0;  ///< the next store or update is made only where it holds
-  virtual void unroll_next(int times) = 0;        ///< the next loop, by the compiler
+  virtual void unroll_next(int times) = 0;        ///< the next loop, by the compiler; 0: it has one step at most
 };
 
 class Target {

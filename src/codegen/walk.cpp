@@ -425,6 +425,8 @@ class Walker {
     Value first = emit(r.begin, 0, false);
     if (k == spread) first = target_.binary(Op::kAdd, first, sharing_->thread_across(along_));
     Value axis = target_.variable(program_.axis_name(r.axis), first);
+    if (k == spread && k + 2 == l.ranges.size() && most_of(l.ranges.back()).value_or(INT64_MAX) <= along_)
+      sharing_->unroll_next(4);  // what one step loads is not waited for by the next
     target_.loop(axis, end, k == spread ? across_ : 1, variables(), [&] {
       scopes_.emplace_back();
       writing_ = depth();
@@ -632,6 +634,20 @@ class Walker {
     return begin && end ? (*end - *begin).constant() : std::nullopt;
   }
 
+  /// A number of elements that the range never has more of, where one is known.
+  std::optional<int64_t> most_of(const Range& r) const {
+    if (const auto extent = extent_of(r)) return extent;
+    const auto ahead = [&](TermId id) -> std::optional<int64_t> {
+      const Term& t = program_.term(id);
+      const auto by = t.op == Op::kAdd && t.operands[0] == r.begin ? program_.as_size(t.operands[1]) : std::nullopt;
+      return by ? by->constant() : std::nullopt;
+    };
+    const Term& end = program_.term(r.end);
+    if (end.op != Op::kMin) return ahead(r.end);
+    const auto a = ahead(end.operands[0]), b = ahead(end.operands[1]);
+    return a ? a : b;
+  }
+
   /// Whether the number of elements is known to be a multiple of n. A block of an axis that was cut ends n * k elements
   /// behind its begin or at the end of the axis.
   bool is_multiple(const Range& r, int64_t n) const {
@@ -670,10 +686,10 @@ class Walker {
     along_ = threads;
     across_ = 1;
     if (l.ranges.size() == 1) return SIZE_MAX;
-    along_ = power_of_two(extent_of(l.ranges.back()).value_or(32), threads);
+    along_ = power_of_two(most_of(l.ranges.back()).value_or(32), threads);
     across_ = threads / along_;
     size_t longest = 0;
-    const auto length = [&](size_t k) { return extent_of(l.ranges[k]).value_or(256); };
+    const auto length = [&](size_t k) { return most_of(l.ranges[k]).value_or(256); };
     for (size_t k = 1; k + 1 < l.ranges.size(); ++k)
       if (length(k) > length(longest)) longest = k;
     return across_ > 1 ? longest : SIZE_MAX;
@@ -737,7 +753,8 @@ class Walker {
     if (groups && l.unroll > 1 && 2 * group <= most) list.push_back({std::min(most / group, l.unroll) * group, group});
     if (groups) list.push_back({group, group});
     int copies = largest(int64_t{l.vector} * l.unroll, std::min(most, kMostCopies / 2));
-    while (copies > 1 && extent && int64_t{copies - 1} * along_ >= *extent) copies /= 2;
+    const auto longest = most_of(l.ranges.back());
+    while (copies > 1 && longest && int64_t{copies - 1} * along_ >= *longest) copies /= 2;
     if (copies > 1 && !only_groups) list.push_back({copies, 1});
     list.push_back({1, 1});
     return list;
@@ -811,6 +828,8 @@ class Walker {
       if (way.copies > 1) lane_axis_ = r.axis;
       const Value stop = limit(way.group > 1 ? from : end, int64_t{way.copies - way.group} * along_ + 1);
       Accumulators& used = way.copies > 1 ? all : single;
+      const auto longest = most_of(r);
+      if (longest && *longest <= int64_t{way.copies} * along_) sharing_->unroll_next(0);
       loop_body(r, axis, stop, int64_t{way.copies} * along_, {}, l.body, used);
       copies_ = group_ = 1;
       lane_axis_ = {};

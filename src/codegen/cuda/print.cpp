@@ -72,10 +72,18 @@ class CudaTarget : public CTarget, public Sharing {
   void loop(Value& axis, const Value& limit, int64_t step, const std::vector<Value*>& carried,
             const std::function<void()>& body) override {
     const int times = std::exchange(unroll_, 1);
-    CTarget::loop(axis, limit, step, carried, [&] {
-      body();
-      pragma_ = concat("#pragma unroll ", times);
-    });
+    if (times > 0)
+      return CTarget::loop(axis, limit, step, carried, [&] {
+        body();
+        pragma_ = concat("#pragma unroll ", times);
+      });
+    scopes_.open();
+    body();
+    const std::string text = scopes_.close();
+    scopes_.line(concat("if (", axis.text, " < ", bare(limit.text), ") {"));
+    scopes_.block(text);
+    scopes_.line(concat("  ", axis.text, " += ", step, ";"));
+    scopes_.line("}");
   }
 
   Value aligned(const std::vector<Access>& places, int group) override {

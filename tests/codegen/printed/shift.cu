@@ -51,8 +51,7 @@ extern "C" __global__ void __launch_bounds__(128) shift(const f32* __restrict__ 
     i64 j = 0l + (((i64)thread) * 4l);
     const i64 end = from - 128l;
     const i64 at = point * 24l;
-    #pragma unroll 1
-    for (; j < end; j += 256) {
+    if (j < end) {
       const f32x4 g = *(const f32x4*)&x[at + j];
       const f32 v = g.at[0];
       const f32 v_2 = g.at[1];
@@ -73,9 +72,9 @@ extern "C" __global__ void __launch_bounds__(128) shift(const f32* __restrict__ 
       s_1_2 = s_1_2 + v_6;
       s_2 = s_2 + v_7;
       s_3 = s_3 + v_8;
+      j += 256;
     }
-    #pragma unroll 1
-    for (; j < from; j += 128) {
+    if (j < from) {
       const f32x4 g_3 = *(const f32x4*)&x[at + j];
       const f32 v_9 = g_3.at[0];
       const f32 v_10 = g_3.at[1];
@@ -86,13 +85,14 @@ extern "C" __global__ void __launch_bounds__(128) shift(const f32* __restrict__ 
       s_1_2 = s_1_2 + v_10;
       s_2 = s_2 + v_11;
       s_3 = s_3 + v_12;
+      j += 128;
     }
     i64 j_2 = from + ((i64)thread);
-    #pragma unroll 1
-    for (; j_2 < 24l; j_2 += 32) {
+    if (j_2 < 24l) {
       const f32 v_13 = x[at + j_2];
       x0[j_2] = v_13;
       s_1 = s_1 + v_13;
+      j_2 += 32;
     }
     s_0 = s_0 + s_1_2;
     s_0 = s_0 + s_2;
@@ -104,15 +104,15 @@ extern "C" __global__ void __launch_bounds__(128) shift(const f32* __restrict__ 
     const bool aligned_2 = is_aligned(&y[(point * 24l) + 0l], 16) & is_aligned(&x0[0l], 16);
     const i64 from_2 = 0l + (aligned_2 ? 24l : 0l);
     i64 j_3 = 0l + (((i64)thread) * 8l);
-    #pragma unroll 1
-    for (; j_3 < from_2; j_3 += 256) {
+    if (j_3 < from_2) {
       const f32x8 g_4 = *(const f32x8*)&x0[j_3];
       *(bf16x8*)&y[at + j_3] = bf16x8{{bf16_of_f32(max_f32(g_4.at[0] - mean, 0.0f)), bf16_of_f32(max_f32(g_4.at[1] - mean, 0.0f)), bf16_of_f32(max_f32(g_4.at[2] - mean, 0.0f)), bf16_of_f32(max_f32(g_4.at[3] - mean, 0.0f)), bf16_of_f32(max_f32(g_4.at[4] - mean, 0.0f)), bf16_of_f32(max_f32(g_4.at[5] - mean, 0.0f)), bf16_of_f32(max_f32(g_4.at[6] - mean, 0.0f)), bf16_of_f32(max_f32(g_4.at[7] - mean, 0.0f))}};
+      j_3 += 256;
     }
     i64 j_4 = from_2 + ((i64)thread);
-    #pragma unroll 1
-    for (; j_4 < 24l; j_4 += 32) {
+    if (j_4 < 24l) {
       y[at + j_4] = bf16_of_f32(max_f32(x0[j_4] - mean, 0.0f));
+      j_4 += 32;
     }
     __syncwarp();
   }

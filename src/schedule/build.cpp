@@ -122,7 +122,7 @@ class Builder {
       inner_ = {outer.back()};
       outer.pop_back();
       rank_ = outer.size();
-      if (is_few(outer)) cut(outer);
+      if (is_few(outer) || shop_.shape.on_gpu()) cut(outer);
     } else if (space_.columns) {
       lane_ = outer.back();
       outer.pop_back();
@@ -150,7 +150,9 @@ class Builder {
   /// Axes that lie behind one another in all memory that is used become one (merge_internal.h).
   void merge() {
     std::vector<Walked> list = walked();
-    const auto sizes = merge_axes(program_, shop_.uses, space_.outer, list);
+    // blocks of a GPU are cut to fit anyway, so there one long axis is always better than two
+    const int64_t long_enough = shop_.shape.on_gpu() ? INT64_MAX : 512;
+    const auto sizes = merge_axes(program_, shop_.uses, space_.outer, list, long_enough);
     if (!sizes) return;
     space_.outer = *sizes;
     take(list);

@@ -5,8 +5,8 @@
 //     [key=value ...]
 //
 // Keys are fields of schedule::Shape (vector, unroll, columns, block, few_points, part, threads, flat_threads), and
-// print=1 for the text of each kernel. Bytes are those that must be moved: each input read once, each output written
-// once.
+// print=1 for the text of each kernel, brief=1 for the ratios alone. Bytes are those that must be moved: each input
+// read once, each output written once.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -168,7 +168,7 @@ std::vector<std::string> site_packages() {
 int run(int count, char** arguments) {
   schedule::Shape shape = schedule::gpu_shape();
   std::string wanted;
-  bool prints = false;
+  bool prints = false, brief = false;
   for (int k = 1; k < count; ++k) {
     const std::string text = arguments[k];
     const size_t at = text.find('=');
@@ -192,12 +192,13 @@ int run(int count, char** arguments) {
     for (const auto& [name, to] : large)
       if (key == name) *to = value;
     if (key == "print") prints = value != 0;
+    if (key == "brief") brief = value != 0;
   }
   const toolchain::Nvrtc nvrtc(toolchain::find_nvrtc(site_packages()));
   const runtime::Cuda* cuda = runtime::cuda();
   if (!cuda) std::printf("%s; kernels are only compiled\n", runtime::why_no_cuda().c_str());
   std::unique_ptr<Driver> driver = cuda ? std::make_unique<Driver>(*cuda) : nullptr;
-  std::printf("%-42s %8s %8s %8s %7s %8s  steps\n", "", "MB", "us", "GB/s", "x copy", "host us");
+  if (!brief) std::printf("%-42s %8s %8s %8s %7s %8s  steps\n", "", "MB", "us", "GB/s", "x copy", "host us");
   for (const Bench& b : benches()) {
     if (b.name.find(wanted) == std::string::npos) continue;
     loop::Program program = loop::parse(b.text);
@@ -237,17 +238,20 @@ int run(int count, char** arguments) {
     auto* to = static_cast<char*>(driver->memory(half));
     const double copy = driver->time(
         [&] { driver->copy(reinterpret_cast<uint64_t>(to), reinterpret_cast<uint64_t>(from), half, nullptr); });
+    if (brief) std::printf(" %.2f", us / copy);
     const auto start = std::chrono::steady_clock::now();
     for (int k = 0; k < 200; ++k) runner.run(memory, {}, with);  // fewer than the queue of launches holds
     const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - start;
-    std::printf("%-42s %8.1f %8.1f %8.0f %7.2f %8.2f  %s\n", b.name.c_str(), bytes / 1e6, us, bytes / us / 1e3,
-                us / copy, host.count() / 200, steps.c_str());
+    if (!brief)
+      std::printf("%-42s %8.1f %8.1f %8.0f %7.2f %8.2f  %s\n", b.name.c_str(), bytes / 1e6, us, bytes / us / 1e3,
+                  us / copy, host.count() / 200, steps.c_str());
     std::fflush(stdout);
     blocks.push_back(from);
     blocks.push_back(to);
     driver->cuda.check(driver->wait((driver->record(driver->events[1], nullptr), driver->events[1])), "wait");
     for (void* block : blocks) driver->free(reinterpret_cast<uint64_t>(block));
   }
+  if (brief) std::printf("\n");
   return 0;
 }
 

@@ -38,9 +38,9 @@ done
 echo "tests done at ${SECONDS}s"
 bench="timeout 120 $folder/tests/bench_kernels_cuda"
 $bench
-for variant in ${VARIANTS:-"unroll=2,block=2048" "vector=1,unroll=4" "flat_threads=128" "threads=512" "block=4096"}; do
-  echo "-- ${variant//,/ }"
-  $bench ${BENCH_ONLY:+"$BENCH_ONLY"} ${variant//,/ } | tail -n +2 | awk '{print substr($0, 1, 88)}'
+echo "times a copy, in the same order:"
+for variant in ${VARIANTS:-unroll=2,block=2048 vector=1,unroll=4 flat_threads=128 threads=512 threads=256 block=4096 columns=16 part=65536}; do
+  echo "$variant $($bench ${BENCH_ONLY:+"$BENCH_ONLY"} brief=1 ${variant//,/ })"
 done
 echo "all done at ${SECONDS}s, failed=$failed"
 [ -n "${OUT:-}" ] && cp build/test_codegen.log build/test_runtime.log "$OUT"/ 2>/dev/null

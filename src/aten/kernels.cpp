@@ -5,14 +5,17 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "aten/calls.h"
 #include "aten/convert_internal.h"
 #include "aten/program.h"
 #include "aten/threads_internal.h"
 #include "base/check.h"
+#include "runtime/cuda.h"
 #include "runtime/sort.h"
 
 namespace magneto::aten {
@@ -86,8 +89,8 @@ bool has_layout(const at::Tensor& tensor, const Layout& layout, std::span<const 
 }  // namespace
 
 struct Kernels::Body {
-  Body(plan::Plan plan, plan::Signature given, const std::function<runtime::Kernel*(const std::string&)>& find)
-      : signature(std::move(given)), runner(std::move(plan), find) {
+  Body(plan::Plan plan, plan::Signature given, const runtime::MakeLauncher& launcher)
+      : signature(std::move(given)), runner(std::move(plan), launcher) {
     const std::vector<plan::Buffer>& buffers = runner.plan().buffers;
     for (const TensorType& type : signature.types) layouts.emplace_back(type);
     of_buffer.resize(buffers.size(), {From::kMade, 0});
@@ -174,7 +177,7 @@ struct Kernels::Body::Run {
 
   void call(const plan::Step& step, void** buffers) {
     const Call* call = body.calls[static_cast<size_t>(&step - body.runner.plan().steps.data())].get();
-    if (!call) return runtime::sort(step, buffers, {symbols.begin(), symbols.end()});
+    if (!call) return sort(step, buffers);
     c10::SmallVector<at::Tensor, 8> reads, results;
     for (size_t r = 0; r < step.reads.size(); ++r) {
       const BufferId id = step.reads[r];
@@ -197,6 +200,19 @@ struct Kernels::Body::Run {
       made[b] = std::move(result);
     }
   }
+  void sort(const plan::Step& step, void** buffers) const {
+    if (body.device.is_cpu()) return runtime::sort(step, buffers, {symbols.begin(), symbols.end()});
+    const auto tensor = [&](size_t k, BufferId id) {
+      return over(buffers[k], body.layouts[id.index()], body.device, symbols);
+    };
+    const at::Tensor source = tensor(0, step.reads[0]), sorted = tensor(1, step.writes[0]);
+    const std::string_view how = std::string_view(step.arguments).substr(step.arguments.rfind("; along ") + 8);
+    int64_t dimension = 0;
+    std::from_chars(how.data(), how.data() + how.size(), dimension);
+    auto [values, positions] = at::sort(source, true, dimension, how.ends_with("descending"));
+    sorted.copy_(values);
+    if (step.writes.size() > 1) tensor(2, step.writes[1]).copy_(positions);
+  }
   /// A result over the memory of an argument that will be something else later.
   bool shares(const at::Tensor& result, const c10::SmallVector<at::Tensor, 8>& reads) const {
     return std::any_of(reads.begin(), reads.end(), [&](const at::Tensor& read) {
@@ -205,7 +221,7 @@ struct Kernels::Body::Run {
   }
 
   void drop(BufferId id) {
-    if (!body.is_kept[id.index()]) made[id.index()].reset();
+    if (body.is_made(id) && !body.is_kept[id.index()]) made[id.index()].reset();
   }
 
   void store() {
@@ -263,10 +279,19 @@ bool overlap(const plan::Signature& signature, const std::vector<Layout>& layout
 
 }  // namespace
 
-Kernels::Kernels(plan::Plan plan, plan::Signature signature,
-                 const std::function<runtime::Kernel*(const std::string&)>& find, std::shared_ptr<const void> code,
-                 std::shared_ptr<const Program> program)
-    : body_(std::make_unique<Body>(std::move(plan), std::move(signature), find)) {
+struct OnDevice::Guard {
+  c10::DeviceGuard device;
+};
+OnDevice::OnDevice(types::Device device) {
+  if (device.kind != types::Device::Kind::kCuda) return;
+  guard_.reset(new Guard{c10::DeviceGuard(to_torch(device))});
+  if (runtime::cuda()) runtime::cuda()->enter(device.index);
+}
+OnDevice::~OnDevice() = default;
+
+Kernels::Kernels(plan::Plan plan, plan::Signature signature, const runtime::MakeLauncher& launcher,
+                 std::shared_ptr<const void> code, std::shared_ptr<const Program> program)
+    : body_(std::make_unique<Body>(std::move(plan), std::move(signature), launcher)) {
   body_->code = std::move(code);
   body_->program = std::move(program);
   body_->bumps = body_->program->bumps();
@@ -284,7 +309,12 @@ Kernels::Failure Kernels::run(std::span<at::Tensor> inputs, std::span<const int6
     const c10::OptionalDeviceGuard device(body_->device.is_cpu() ? std::nullopt : std::optional(body_->device));
     run.prepare();
     runtime::Environment with;
-    if (body_->device.is_cpu()) with.threads = &torch_team();
+    if (body_->device.is_cpu()) {
+      with.threads = &torch_team();
+    } else {
+      if (runtime::cuda()) runtime::cuda()->enter(body_->device.index());
+      with.stream = c10::impl::VirtualGuardImpl(body_->device.type()).getStream(body_->device).native_handle();
+    }
     with.call = [&run](const plan::Step& step, void** buffers, const std::vector<int64_t>&) {
       run.call(step, buffers);
     };

@@ -1,23 +1,33 @@
 // aten/kernels.h: a plan of kernels and extern calls on torch's tensors, below autograd.
 #pragma once
-#include <functional>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "aten/executable.h"
 #include "plan/plan.h"
 #include "runtime/run.h"
+#include "types/device.h"
 
 namespace magneto::aten {
 
 class Program;
 
+/// Makes a device the current one as long as it lives, and gives this thread its context.
+class OnDevice {
+ public:
+  explicit OnDevice(types::Device device);
+  ~OnDevice();
+  OnDevice(const OnDevice&) = delete;
+
+ private:
+  struct Guard;
+  std::unique_ptr<Guard> guard_;  ///< none for the CPU
+};
+
 class Kernels : public Executable {
  public:
   /// `program` computes the same graph: it serves inputs that overlap where one is written to, and calls that fail, so
-  /// that errors are eager's. `find` gives the function of a kernel by its name; `code` is what keeps them.
-  Kernels(plan::Plan plan, plan::Signature signature, const std::function<runtime::Kernel*(const std::string&)>& find,
+  /// that errors are eager's. `code` is what keeps the functions that are launched.
+  Kernels(plan::Plan plan, plan::Signature signature, const runtime::MakeLauncher& launcher,
           std::shared_ptr<const void> code, std::shared_ptr<const Program> program);
   ~Kernels() override;
 

@@ -101,4 +101,23 @@ types::Expr scratch_bytes(const Program& program, const Kernel& kernel) {
   return row_offsets(program, kernel).back() + last;
 }
 
+Grid grid_of(const Program& program, const Kernel& kernel) {
+  constexpr int kWarp = 32, kBlock = 128;
+  constexpr int64_t kShared = 24 << 10;  // bytes that leave room for several blocks
+  constexpr int64_t kFew = 1024;         // points that are better spread over the whole device
+  const types::Expr points = points_of(program, kernel), bytes = scratch_bytes(program, kernel);
+  Grid grid;
+  bool lanes = false;  // their threads meet as a block
+  for_each_statement(kernel.body, [&](const Statement& s) {
+    lanes |= s.kind == Statement::Kind::kLoop && s.loop.front().kind == Loop::Kind::kLanes;
+  });
+  const bool narrow = kernel.threads == kWarp || (kernel.threads == 1 && kernel.rows.empty());
+  if (narrow && !lanes && bytes.value_or(kShared) * kBlock / kernel.threads <= kShared && points.value_or(kFew) >= kFew)
+    grid.points = kBlock / kernel.threads;
+  grid.threads = kernel.threads * grid.points;
+  grid.blocks = types::Expr::ceil_div(points, grid.points);
+  grid.shared = bytes * grid.points;
+  return grid;
+}
+
 }  // namespace magneto::codegen

@@ -6,8 +6,10 @@
 //   s[i] is the value of symbol i, `scratch` the rows (scratch_bytes() of them, aligned to 64, one for each thread).
 //   *fault becomes 1 when an index is out of bounds or an integer is divided by zero; nobody sets it back.
 //
-// On a GPU:   extern "C" __global__ void name(T* buffer ..., int64_t symbol ..., int32_t* fault)
-//   with one block of `threads` threads for each point, and scratch_bytes() of dynamic shared memory.
+// On a GPU:   extern "C" __global__ void name(T* buffer ..., int64_t symbol ...)
+//   with the blocks, threads and dynamic shared memory of grid_of(). An index out of bounds is a device-side assert, as
+//   in eager torch: the kernel stops, and whoever waits for the device is told. Nobody looks at integers that are
+//   divided by zero.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -25,6 +27,16 @@ types::Expr points_of(const loop::Program& program, const loop::Kernel& kernel);
 types::Expr scratch_bytes(const loop::Program& program, const loop::Kernel& kernel);
 /// Where a row begins in the scratch memory, in bytes; those of `kernel.rows`, in order.
 std::vector<types::Expr> row_offsets(const loop::Program& program, const loop::Kernel& kernel);
+
+/// How a kernel is launched on a GPU. A block computes one point, or, where few threads share one, several: `points` of
+/// them, one for each warp or thread.
+struct Grid {
+  int points = 1;   ///< of one block
+  int threads = 1;  ///< of one block
+  types::Expr blocks;
+  types::Expr shared;  ///< bytes for one block
+};
+Grid grid_of(const loop::Program& program, const loop::Kernel& kernel);
 
 /// Calls `visit` with every statement, those of loops behind the loop itself.
 template <class Visit>

@@ -102,6 +102,7 @@ std::string CTarget::list(std::initializer_list<const Value*> operands) const {
 
 Value CTarget::function(const std::string& name, Type result, std::initializer_list<const Value*> operands, bool fault,
                         const std::function<std::string()>& scalar) {
+  fault = fault && sets_fault();
   if (!scalar || result.lanes > 1) type(result);
   for (const Value* operand : operands) type(operand->type);
   const int lanes = (*operands.begin())->type.lanes;
@@ -225,7 +226,8 @@ Value CTarget::division(Op op, const Value& a, const Value& b) {
     return function(std::string(word(op)), a.type, {&a, &b}, true, [&] {
       const bool quotient = op == Op::kFloorDiv || op == Op::kTruncDiv, floor = op == Op::kFloorDiv || op == Op::kMod;
       const std::string_view down = "r != 0 && (r < 0) != (b < 0)";
-      std::string text = concat(head, ", i32* fault) {\n  if (b == 0) {\n    *fault = 1;\n    return 0;\n  }\n");
+      std::string text = concat(
+          head, sets_fault() ? ", i32* fault) {\n  if (b == 0) {\n    *fault = 1;\n    return 0;\n  }\n" : ") {\n");
       if (!loop::is_unsigned(d)) text += concat("  if (b == -1) return ", quotient ? "-a" : "0", ";\n");
       text += concat("  const ", t, quotient ? concat(" q = a / b", floor ? ", r = a % b" : "") : " r = a % b", ";\n");
       if (quotient) return concat(text, "  return ", floor ? concat("q - (", down, ")") : "q", ";\n}\n");
@@ -297,8 +299,9 @@ Value CTarget::binary(Op op, const Value& a, const Value& b) {
       });
     case Op::kChecked:
       return function("checked", a.type, {&a, &b}, true, [&] {
-        return concat(function_head(), t, " checked_", t, "(", t, " k, ", t,
-                      " n, i32* fault) {\n  if (k >= 0 && k < n) return k;\n  *fault = 1;\n  return 0;\n}\n");
+        const std::string fault = out_of_bounds();
+        return concat(function_head(), t, " checked_", t, "(", t, " k, ", t, " n", sets_fault() ? ", i32* fault" : "",
+                      ") {\n  if (k >= 0 && k < n) return k;\n  ", fault, "\n  return 0;\n}\n");
       });
     default:
       return library_function(op, {&a, &b});

@@ -47,6 +47,10 @@ class CTarget : public Target {
   /// How the language calls its own f(x) of the math library, for one element.
   virtual std::string library_call(loop::Op op, loop::Dtype dtype, const std::string& operands) const = 0;
   virtual bool uses_formulas() const { return false; }
+  /// A fault is a word that kernels set, and their functions take a pointer to it; else `out_of_bounds` ends the
+  /// kernel.
+  virtual bool sets_fault() const { return true; }
+  virtual std::string out_of_bounds() { return "*fault = 1;"; }
   virtual std::string_view before_loop() const { return ""; }   ///< a line of its own
   virtual Value half_of(loop::Dtype half, const Value& a) = 0;  ///< of an f32, any number of lanes
   virtual Value from_half(const Value& a) = 0;                  ///< to f32

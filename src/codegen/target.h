@@ -37,6 +37,29 @@ struct Access {
   const Value* otherwise = nullptr;
 };
 
+/// What a target knows where several threads share a point. They have no vectors: values have one lane, and `copies` of
+/// them. A *group* is a few neighbouring elements that one thread reads or writes at once.
+class Sharing {
+ public:
+  virtual ~Sharing() = default;
+  virtual int threads() const = 0;
+  /// Threads stand in rows of `along`: the place of this one in its row, and the number of the row. i64.
+  virtual Value thread_along(int along) = 0;
+  virtual Value thread_across(int along) = 0;
+
+  virtual Value aligned(const std::vector<Access>& places, int group) = 0;  ///< whether all may be groups; a bool
+  virtual Value load_group(const Access& first, int group) = 0;             ///< a name
+  virtual Value of_group(const Value& group, int k) = 0;
+  virtual void store_group(const Access& first, const std::vector<Value>& values) = 0;
+
+  /// The fold of what all threads have that stand at one place of their rows; `along` 1: all threads.
+  virtual Value shared(loop::Fold fold, const Value& a, int along) = 0;
+  virtual void shared_position(loop::Fold fold, Value& value, Value& position, int along) = 0;
+  virtual void meet() = 0;                        ///< all threads wait for one another, and see what each has stored
+  virtual void when(const Value& condition) = 0;  ///< the next store or update is made only where it holds
+  virtual void unroll_next(int times) = 0;        ///< the next loop, by the compiler; 0: it has one step at most
+};
+
 class Target {
  public:
   virtual ~Target() = default;
@@ -69,14 +92,7 @@ class Target {
   virtual void loop(Value& axis, const Value& limit, int64_t step, const std::vector<Value*>& carried,
                     const std::function<void()>& body) = 0;
 
-  // threads that share a point; a CPU has one
-  virtual Value first_of_thread(const Value& begin) { return begin; }
-  virtual int64_t thread_step(int lanes) { return lanes; }        ///< from one copy of an unrolled loop to the next
-  virtual bool vectors() const { return true; }                   ///< false: a vector is so many threads' work
-  virtual Value shared(loop::Fold, const Value& a) { return a; }  ///< the fold of what all threads have
-  virtual void shared_position(loop::Fold, Value&, Value&) {}
-  /// Behind a phase; `rereads`: one phase of the kernel may read or overwrite what another one stored.
-  virtual void end_phase(bool /*rereads*/) {}
+  virtual Sharing* sharing() { return nullptr; }  ///< none: one thread, which works with vectors
 
   /// Text goes into scope `depth` until the next call; scopes are numbered from the outside.
   virtual void write_at(size_t depth) = 0;

@@ -5,14 +5,19 @@
 // vector axis is a scalar and is spread over the lanes where it meets one that does. Folds have vector accumulators,
 // joined and folded across their lanes behind the loops.
 //
+// Where threads share a point (target.h), they share the elements of a phase, neighbours reading neighbours; values are
+// scalars, and copies are what one thread computes at once. See the last part of this file.
+//
 // A term is written once in each scope, copy and form (scalar or vector), in the outermost scope where all it depends
 // on is known; what reads memory or may fault stays where it stands.
 #include "codegen/walk.h"
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -33,7 +38,7 @@ struct Accumulator {
 class Walker {
  public:
   Walker(const Program& program, const Uses& uses, const Kernel& kernel, Target& target)
-      : program_(program), kernel_(kernel), target_(target), uses_(uses), scopes_(1) {
+      : program_(program), kernel_(kernel), target_(target), sharing_(target.sharing()), uses_(uses), scopes_(1) {
     std::set<BufferId> loaded;
     for (const TermId id : terms_of(program, kernel)) {
       const Term& t = program.term(id);
@@ -143,7 +148,7 @@ class Walker {
     const bool leaf = t.op == Op::kLocal || t.op == Op::kAxis || t.op == Op::kSize;
     Value made = in_scope(at, [&] {
       if (!varies && vector) return target_.keep(target_.splat(emit(id, 0, false), lanes_), "all");
-      Value value = compute(t, copy, vector);
+      Value value = compute(id, t, copy, vector);
       if (leaf && !vector) return value;
       return readers_[id] > 1 || at < depth() ? target_.keep(value, hint(t)) : value;
     });
@@ -152,7 +157,7 @@ class Walker {
 
   static std::string_view hint(const Term& t) { return t.op == Op::kLoad || t.op == Op::kGuarded ? "x" : "t"; }
 
-  Value compute(const Term& t, int copy, bool vector) {
+  Value compute(TermId id, const Term& t, int copy, bool vector) {
     const auto operand = [&](size_t k) { return emit(t.operands[k], copy, vector); };
     switch (t.op) {
       case Op::kSize:
@@ -160,7 +165,7 @@ class Walker {
       case Op::kAxis: {
         const Value& base = axes_.at(AxisId(t.id)).value;
         if (AxisId(t.id) != lane_axis_) return base;
-        const int64_t ahead = copy * target_.thread_step(lanes_);
+        const int64_t ahead = offset_of(copy);
         Value first = ahead ? target_.binary(Op::kAdd, base, whole(ahead)) : base;
         return vector ? target_.steps(first, lanes_) : first;
       }
@@ -170,6 +175,7 @@ class Walker {
         return value.type.lanes > 1 && !vector ? target_.lane(value, 0) : value;
       }
       case Op::kLoad:
+        if (group_ > 1 && grouped_.loads.count(id)) return from_group(id, t, copy);
         return target_.load(access(BufferId(t.id), t.operands, copy, vector));
       case Op::kGuarded: {
         const size_t rank = t.operands.size() - 2;
@@ -209,7 +215,8 @@ class Walker {
     Access made;
     made.buffer = id;
     made.type = {program_.buffer(id).type.dtype, vector ? lanes_ : 1};
-    const bool varies = vector && std::any_of(index.begin(), index.end(), [&](TermId i) { return varying(i); });
+    const bool varies =
+        vector && lanes_ > 1 && std::any_of(index.begin(), index.end(), [&](TermId i) { return varying(i); });
     if (!varies) {
       made.type.lanes = 1;
       made.offset = offset(id, index, copy, false);
@@ -291,20 +298,25 @@ class Walker {
         return;
       case Statement::Kind::kStore:
       case Statement::Kind::kUpdate: {
+        if (group_ > 1 && grouped_.stores.count(&s)) return store_groups(s);
         const bool varies =
             varying(s.value) || std::any_of(s.index.begin(), s.index.end(), [&](TermId id) { return varying(id); });
         for (int copy = 0; copy < (varies ? copies_ : 1); ++copy) {
           const Access place = access(s.buffer, s.index, copy, true);
           const Value value = emit(s.value, copy, place.type.lanes > 1);
+          if (sharing_ && guard_) sharing_->when(*guard_);
           if (s.kind == Statement::Kind::kStore)
             target_.store(place, value, !in_phase_ && !lane_axis_.valid());
           else
             target_.update(place, *s.fold, value, s.atomic, !in_phase_ && !lane_axis_.valid());
         }
+        stored_ |= !in_phase_;
         return;
       }
       case Statement::Kind::kLoop:
-        return s.loop.front().kind == Loop::Kind::kPhase ? phase(s.loop.front()) : lanes(s.loop.front());
+        if (s.loop.front().kind == Loop::Kind::kPhase)
+          return sharing_ ? shared_phase(s.loop.front()) : phase(s.loop.front());
+        return sharing_ ? shared_lanes(s.loop.front()) : lanes(s.loop.front());
     }
   }
 
@@ -404,18 +416,22 @@ class Walker {
     return step == 1 ? end : target_.keep(target_.binary(Op::kSub, end, whole(step - 1)), "end");
   }
 
-  /// Scalar loops over all axes of a phase but the last.
-  void outer_axes(const Loop& l, size_t k, const std::function<std::vector<Value*>()>& variables,
+  /// Scalar loops over all axes of a phase but the last. Rows of threads share the axis `spread`, if any.
+  void outer_axes(const Loop& l, size_t k, size_t spread, const std::function<std::vector<Value*>()>& variables,
                   const std::function<void()>& body) {
     if (k + 1 == l.ranges.size()) return body();
     const Range& r = l.ranges[k];
     const Value end = target_.keep(emit(r.end, 0, false), "end");
-    Value axis = target_.variable(program_.axis_name(r.axis), emit(r.begin, 0, false));
-    target_.loop(axis, end, 1, variables(), [&] {
+    Value first = emit(r.begin, 0, false);
+    if (k == spread) first = target_.binary(Op::kAdd, first, sharing_->thread_across(along_));
+    Value axis = target_.variable(program_.axis_name(r.axis), first);
+    if (k == spread && k + 2 == l.ranges.size() && most_of(l.ranges.back()).value_or(INT64_MAX) <= along_)
+      sharing_->unroll_next(4);  // what one step loads is not waited for by the next
+    target_.loop(axis, end, k == spread ? across_ : 1, variables(), [&] {
       scopes_.emplace_back();
       writing_ = depth();
       axes_[r.axis] = {depth(), axis};
-      outer_axes(l, k + 1, variables, body);
+      outer_axes(l, k + 1, spread, variables, body);
       scopes_.pop_back();
       writing_ = depth();
     });
@@ -427,15 +443,15 @@ class Walker {
 
   /// The versions of a loop that are needed: all vectors of a step, one vector, one element.
   std::vector<Step> steps_of(const Loop& l) const {
-    int vector = target_.vectors() ? l.vector : 1, unroll = l.unroll;
+    int vector = l.vector, unroll = l.unroll;
     if (updates(l)) vector = unroll = 1;
     std::vector<Step> list;
     const Range& r = l.ranges.back();
     const auto begin = program_.as_size(r.begin), end = program_.as_size(r.end);
     const types::Expr extent = begin && end ? *end - *begin : types::Expr::symbol(0);
-    const bool fixed = begin && end && extent.is_constant() && target_.vectors();
+    const bool fixed = begin && end && extent.is_constant();
     int64_t rest = fixed ? std::max<int64_t>(extent.value_or(0), 0) : INT64_MAX;
-    const bool whole = l.tail == Loop::Tail::kNone && target_.vectors() && !updates(l);
+    const bool whole = l.tail == Loop::Tail::kNone && !updates(l);
     const auto add = [&](int lanes, int copies) {
       if (!list.empty() && list.back().lanes == lanes && list.back().copies == copies) return;
       if (fixed && rest < lanes * copies) return;
@@ -477,7 +493,7 @@ class Walker {
     };
     const bool was_in_phase = in_phase_;
     in_phase_ = true;
-    outer_axes(l, 0, variables, [&] {
+    outer_axes(l, 0, SIZE_MAX, variables, [&] {
       if (in_lanes)
         serial(l.ranges.back(), l.body, all);
       else
@@ -485,7 +501,6 @@ class Walker {
     });
     in_phase_ = was_in_phase;
     for (const Statement* s : folds) finish(*s, in_lanes, all, single);
-    if (!in_lanes) target_.end_phase(rereads_);
   }
 
   /// One element after the other, all lanes at once.
@@ -513,14 +528,14 @@ class Walker {
   void inner(const Loop& l, const std::vector<Step>& steps, Accumulators& all, Accumulators& single) {
     const Range& r = l.ranges.back();
     const Value end = target_.keep(emit(r.end, 0, false), "end");
-    Value axis = target_.variable(program_.axis_name(r.axis), target_.first_of_thread(emit(r.begin, 0, false)));
+    Value axis = target_.variable(program_.axis_name(r.axis), emit(r.begin, 0, false));
     for (const Step& step : steps) {
       lanes_ = step.lanes;
       copies_ = step.copies;
       const bool one = step.lanes * step.copies == 1;
       if (!one) lane_axis_ = r.axis;
-      const int64_t ahead = target_.thread_step(step.lanes) * step.copies;
-      const Value stop = limit(end, ahead - target_.thread_step(step.lanes) + step.lanes);
+      const int64_t ahead = int64_t{step.lanes} * step.copies;
+      const Value stop = limit(end, ahead);
       Accumulators& used = one ? single : all;
       loop_body(r, axis, stop, ahead, carried(used, static_cast<size_t>(step.copies)), l.body, used);
       lanes_ = copies_ = 1;
@@ -535,7 +550,10 @@ class Walker {
     local.depth = depth();
     if (in_lanes) {
       local.varying = true;
-      for (const Accumulator& a : all[s.local]) local.copies.push_back(target_.keep(result(a), name));
+      for (Accumulator& a : all[s.local]) {
+        if (sharing_ && across_ > 1) share(s, a, along_);
+        local.copies.push_back(target_.keep(result(a), name));
+      }
       return;
     }
     Accumulator& total = single[s.local].front();
@@ -552,23 +570,20 @@ class Walker {
           join(*s.fold, total, target_.lane(list[0].value, k), target_.lane(list[0].position, k));
       }
     }
-    if (gives_position(*s.fold))
-      target_.shared_position(*s.fold, total.value, total.position);
-    else
-      total.value = target_.shared(*s.fold, total.value);
+    if (sharing_ && sharing_->threads() > 1) share(s, total, 1);
     local.copies.push_back(target_.keep(result(total), name));
   }
 
   void lanes(const Loop& l) {
     const Range& r = l.ranges.back();
     const Value end = target_.keep(emit(r.end, 0, false), "end");
-    Value axis = target_.variable(program_.axis_name(r.axis), target_.first_of_thread(emit(r.begin, 0, false)));
+    Value axis = target_.variable(program_.axis_name(r.axis), emit(r.begin, 0, false));
     for (const Step& step : steps_of(l)) {
       lanes_ = step.lanes;
       copies_ = step.copies;
       lane_axis_ = r.axis;
-      const int64_t ahead = target_.thread_step(step.lanes) * step.copies;
-      const Value stop = limit(end, ahead - target_.thread_step(step.lanes) + step.lanes);
+      const int64_t ahead = int64_t{step.lanes} * step.copies;
+      const Value stop = limit(end, ahead);
       target_.loop(axis, stop, ahead, {}, [&] {
         scopes_.emplace_back();
         writing_ = depth();
@@ -582,9 +597,326 @@ class Walker {
     }
   }
 
+  // ---- threads
+  // ---------------------------------------------------------------------------------------------------------
+  //
+  // The threads of a point share the last axis of a phase: element k is of thread k mod `along`, so that neighbours
+  // read neighbours. Where a phase has more axes and the last one is short, rows of threads share another one. A phase
+  // is written up to three times: *groups* of neighbouring elements, read and written at once where all memory that is
+  // walked element by element is aligned (which is known only when the kernel runs); *copies*, elements `along` apart;
+  // and one element.
+  //
+  //     const i64 whole = aligned ? n & -4 : 0;
+  //     for (j = begin + thread * 4; j < begin + whole; j += threads * 4) { x = load of 4; ...; store of 4 }
+  //     for (j = begin + whole + thread; j < end; j += threads) { ... }
+  //
+  // *Lanes* have a column for each of the first `along` threads; the rows of the phases inside are shared by rows of
+  // threads, and folds are joined across them. All threads stay together, since they meet: those behind the last column
+  // compute it once more and store nothing.
+
+  struct Way {
+    int copies, group;
+  };
+  struct Grouped {
+    std::set<TermId> loads;
+    std::set<const Statement*> stores;
+    std::vector<std::pair<BufferId, std::vector<TermId>>> places;
+    size_t terms = 0;  ///< of the whole body
+  };
+
+  int64_t offset_of(int copy) const {
+    if (!sharing_) return int64_t{copy} * lanes_;
+    return int64_t{copy / group_} * along_ * group_ + copy % group_;
+  }
+
+  std::optional<int64_t> extent_of(const Range& r) const {
+    const auto begin = program_.as_size(r.begin), end = program_.as_size(r.end);
+    return begin && end ? (*end - *begin).constant() : std::nullopt;
+  }
+
+  /// A number of elements that the range never has more of, where one is known.
+  std::optional<int64_t> most_of(const Range& r) const {
+    if (const auto extent = extent_of(r)) return extent;
+    const auto ahead = [&](TermId id) -> std::optional<int64_t> {
+      const Term& t = program_.term(id);
+      const auto by = t.op == Op::kAdd && t.operands[0] == r.begin ? program_.as_size(t.operands[1]) : std::nullopt;
+      return by ? by->constant() : std::nullopt;
+    };
+    const Term& end = program_.term(r.end);
+    if (end.op != Op::kMin) return ahead(r.end);
+    const auto a = ahead(end.operands[0]), b = ahead(end.operands[1]);
+    return a ? a : b;
+  }
+
+  /// Whether the number of elements is known to be a multiple of n. A block of an axis that was cut ends n * k elements
+  /// behind its begin or at the end of the axis.
+  bool is_multiple(const Range& r, int64_t n) const {
+    if (const auto extent = extent_of(r)) return *extent % n == 0;
+    const auto divides = [&](TermId id) {
+      const auto size = program_.as_size(id);
+      return size && types::Expr::mod(*size, n) == types::Expr(0);
+    };
+    const Term &begin = program_.term(r.begin), &end = program_.term(r.end);
+    const bool from_multiple = begin.op == Op::kMul && (divides(begin.operands[0]) || divides(begin.operands[1]));
+    const auto ends_well = [&](TermId id) {
+      const Term& t = program_.term(id);
+      if (t.op == Op::kAdd && t.operands[0] == r.begin) return divides(t.operands[1]);
+      return from_multiple && divides(id);
+    };
+    if (end.op == Op::kMin) return ends_well(end.operands[0]) && ends_well(end.operands[1]);
+    return ends_well(r.end);
+  }
+
+  void share(const Statement& s, Accumulator& a, int along) {
+    if (gives_position(*s.fold))
+      sharing_->shared_position(*s.fold, a.value, a.position, along);
+    else
+      a.value = sharing_->shared(*s.fold, a.value, along);
+  }
+
+  static int power_of_two(int64_t at_least, int most) {
+    int made = 1;
+    while (made < at_least && made * 2 <= most) made *= 2;
+    return made;
+  }
+
+  /// Decides how threads share a phase; the axis that rows of them share, or SIZE_MAX.
+  size_t spread(const Loop& l) {
+    const int threads = sharing_->threads();
+    along_ = threads;
+    across_ = 1;
+    if (l.ranges.size() == 1) return SIZE_MAX;
+    along_ = power_of_two(most_of(l.ranges.back()).value_or(32), threads);
+    across_ = threads / along_;
+    size_t longest = 0;
+    const auto length = [&](size_t k) { return most_of(l.ranges[k]).value_or(256); };
+    for (size_t k = 1; k + 1 < l.ranges.size(); ++k)
+      if (length(k) > length(longest)) longest = k;
+    return across_ > 1 ? longest : SIZE_MAX;
+  }
+
+  /// What a loop reads and writes element by element, at places that are known before it.
+  Grouped grouped_of(const Loop& l) const {
+    Grouped made;
+    std::set<LocalId> own;
+    for (const Statement& s : l.body)
+      if (s.local.valid()) own.insert(s.local);
+    const AxisId axis = l.ranges.back().axis;
+    const auto fits = [&](BufferId id, const std::vector<TermId>& index) {
+      for (const TermId i : index) {
+        const Use& use = uses_.of(i);
+        if (use.loads || use.may_fault) return false;
+        if (std::any_of(use.locals.begin(), use.locals.end(), [&](LocalId k) { return own.count(k) > 0; }))
+          return false;
+      }
+      const auto stride = stride_along(program_, uses_, id, index, axis);
+      return stride && *stride == types::Expr(1);
+    };
+    std::set<TermId> seen;
+    std::vector<TermId> stack;
+    for (const Statement& s : l.body) {
+      for_each_term(s, [&](TermId id) { stack.push_back(id); });
+      if (s.kind == Statement::Kind::kStore && fits(s.buffer, s.index)) {
+        made.stores.insert(&s);
+        made.places.emplace_back(s.buffer, s.index);
+      }
+    }
+    while (!stack.empty()) {
+      const TermId id = stack.back();
+      stack.pop_back();
+      if (!seen.insert(id).second) continue;
+      const Term& t = program_.term(id);
+      if (t.op == Op::kLoad && fits(BufferId(t.id), t.operands)) made.loads.insert(id);
+      stack.insert(stack.end(), t.operands.begin(), t.operands.end());
+    }
+    made.terms = seen.size();
+    for (const TermId id : made.loads)
+      made.places.emplace_back(BufferId(program_.term(id).id), program_.term(id).operands);
+    return made;
+  }
+
+  std::vector<Way> ways_of(const Loop& l, const Grouped& grouped) const {
+    const bool in_order =
+        std::any_of(l.body.begin(), l.body.end(), [](const Statement& s) { return s.kind == Statement::Kind::kScan; });
+    if (in_order || updates(l)) return {{1, 1}};
+    size_t item = 16;
+    for (const auto& [buffer, index] : grouped.places)
+      item = std::min(item, types::item_size(program_.buffer(buffer).type.dtype));
+    // text costs compile time: a long body is not written many times
+    const int most = std::clamp<int>(kMostTerms / static_cast<int>(grouped.terms + 1), 1, kMostCopies);
+    const auto largest = [](int64_t a, int b) { return power_of_two(a / 2 + 1, b); };  // power of two up to both
+    const int group = largest(l.vector, std::min(most, static_cast<int>(16 / item)));
+    const auto extent = extent_of(l.ranges.back());
+    const bool groups = group > 1 && l.ranges.size() == 1 && extent.value_or(0) % group == 0;
+    const bool only_groups = groups && is_multiple(l.ranges.back(), group);
+    std::vector<Way> list;
+    if (groups && l.unroll > 1 && 2 * group <= most) list.push_back({std::min(most / group, l.unroll) * group, group});
+    if (groups) list.push_back({group, group});
+    int copies = largest(int64_t{l.vector} * l.unroll, std::min(most, kMostCopies / 2));
+    const auto longest = most_of(l.ranges.back());
+    while (copies > 1 && longest && int64_t{copies - 1} * along_ >= *longest) copies /= 2;
+    if (copies > 1 && !only_groups) list.push_back({copies, 1});
+    list.push_back({1, 1});
+    return list;
+  }
+  static constexpr int kMostTerms = 400;
+  static constexpr int kMostCopies = 8;
+
+  Value from_group(TermId id, const Term& t, int copy) {
+    const int number = copy / group_;
+    auto& known = scopes_[depth()].known;
+    const auto key = std::make_pair(id, -1000 - number);
+    auto found = known.find(key);
+    if (found == known.end()) {
+      const Value loaded = sharing_->load_group(access(BufferId(t.id), t.operands, number * group_, false), group_);
+      found = known.emplace(key, loaded).first;
+    }
+    return sharing_->of_group(found->second, copy % group_);
+  }
+
+  void store_groups(const Statement& s) {
+    for (int first = 0; first < copies_; first += group_) {
+      std::vector<Value> values;
+      for (int k = 0; k < group_; ++k) values.push_back(emit(s.value, first + k, false));
+      sharing_->store_group(access(s.buffer, s.index, first, false), values);
+    }
+  }
+
+  void shared_phase(const Loop& l) {
+    const bool in_lanes = lane_axis_.valid();
+    const std::vector<const Statement*> folds = folds_of(l);
+    if (rereads_ && std::exchange(stored_, false)) sharing_->meet();
+    if (in_lanes) return shared_rows(l, folds);
+    const size_t axis = spread(l);
+    Grouped grouped = grouped_of(l);
+    const std::vector<Way> ways = ways_of(l, grouped);
+    Accumulators all, single;  // of ways with more than one copy, and of the last one
+    for (const Statement* s : folds) {
+      single[s->local].push_back(start(*s, 1, ""));
+      const int count = ways.front().copies > 1 ? std::min(ways.front().copies, 4) : 0;
+      for (int k = 0; k < count; ++k) all[s->local].push_back(start(*s, 1, base::concat("_", k)));
+    }
+    in_phase_ = true;
+    outer_axes(
+        l, 0, axis, [] { return std::vector<Value*>(); }, [&] { shared_inner(l, ways, grouped, all, single); });
+    in_phase_ = false;
+    for (const Statement* s : folds) finish(*s, false, all, single);
+    if (rereads_) sharing_->meet();
+  }
+
+  void shared_inner(const Loop& l, const std::vector<Way>& ways, const Grouped& grouped, Accumulators& all,
+                    Accumulators& single) {
+    const Range& r = l.ranges.back();
+    const Value begin = target_.keep(emit(r.begin, 0, false), "begin"),
+                end = target_.keep(emit(r.end, 0, false), "end");
+    const Value thread = sharing_->thread_along(along_);
+    const auto plus = [&](const Value& a, const Value& b) { return target_.binary(Op::kAdd, a, b); };
+    Value from = begin, axis;
+    int group = 0;  // of the way before
+    for (const Way& way : ways) {
+      if (way.group > 1 && group == 0) {
+        from = target_.keep(plus(begin, whole_groups(l, grouped, way.group, begin, end)), "from");
+        axis = target_.variable(program_.axis_name(r.axis),
+                                plus(begin, target_.binary(Op::kMul, thread, whole(way.group))));
+      } else if (way.group == 1 && group != 1) {
+        axis = target_.variable(program_.axis_name(r.axis), plus(from, thread));
+      }
+      group = way.group;
+      copies_ = way.copies;
+      group_ = way.group;
+      grouped_ = way.group > 1 ? grouped : Grouped();
+      if (way.copies > 1) lane_axis_ = r.axis;
+      const Value stop = limit(way.group > 1 ? from : end, int64_t{way.copies - way.group} * along_ + 1);
+      Accumulators& used = way.copies > 1 ? all : single;
+      const auto longest = most_of(r);
+      if (longest && *longest <= int64_t{way.copies} * along_) sharing_->unroll_next(0);
+      loop_body(r, axis, stop, int64_t{way.copies} * along_, {}, l.body, used);
+      copies_ = group_ = 1;
+      lane_axis_ = {};
+    }
+  }
+
+  /// The number of elements that are walked in groups: all but a few, or none.
+  Value whole_groups(const Loop& l, const Grouped& grouped, int group, const Value& begin, const Value& end) {
+    const AxisId axis = l.ranges.back().axis;
+    const auto known = scopes_.back().known;  // what is written for the first element holds for no other
+    axes_[axis] = {depth(), begin};
+    std::vector<Access> places;
+    for (const auto& [buffer, index] : grouped.places) places.push_back(access(buffer, index, 0, false));
+    scopes_.back().known = known;
+    Value all;
+    if (const auto extent = extent_of(l.ranges.back())) {
+      all = whole(*extent / group * group);
+    } else {
+      const Value count = target_.binary(Op::kMax, target_.binary(Op::kSub, end, begin), whole(0));
+      all = target_.binary(Op::kAnd, count, whole(-group));
+    }
+    return target_.where(sharing_->aligned(places, group), all, whole(0));
+  }
+
+  /// A phase in lanes: rows of threads share its first axis, unless its order matters.
+  void shared_rows(const Loop& l, const std::vector<const Statement*>& folds) {
+    const bool in_order =
+        std::any_of(folds.begin(), folds.end(), [](const Statement* s) { return s->kind == Statement::Kind::kScan; });
+    Accumulators all;
+    for (const Statement* s : folds) all[s->local].push_back(start(*s, 1, ""));
+    const int rows = std::exchange(across_, in_order ? 1 : across_);
+    const std::optional<Value> guard = guard_;
+    if (!in_order) guard_ = inside_;
+    in_phase_ = true;
+    const size_t spread = across_ > 1 ? 0 : SIZE_MAX;
+    outer_axes(
+        l, 0, spread, [] { return std::vector<Value*>(); },
+        [&] {
+          const Range& r = l.ranges.back();
+          const bool spreads = spread + 1 == l.ranges.size();
+          const Value end = target_.keep(emit(r.end, 0, false), "end");
+          Value first = emit(r.begin, 0, false);
+          if (spreads) first = target_.binary(Op::kAdd, first, sharing_->thread_across(along_));
+          Value axis = target_.variable(program_.axis_name(r.axis), first);
+          sharing_->unroll_next(kMostCopies);  // a column has one load for each row: several must be under way
+          loop_body(r, axis, end, spreads ? across_ : 1, {}, l.body, all);
+        });
+    in_phase_ = false;
+    guard_ = guard;
+    for (const Statement* s : folds) finish(*s, true, all, all);
+    across_ = rows;
+    if (rereads_) sharing_->meet();
+  }
+
+  void shared_lanes(const Loop& l) {
+    const Range& r = l.ranges.back();
+    const int threads = sharing_->threads();
+    const int along = power_of_two((int64_t{l.vector} * l.unroll) / 2 + 1, threads);
+    const Value end = target_.keep(emit(r.end, 0, false), "end");
+    Value base = target_.variable("base", emit(r.begin, 0, false));
+    target_.loop(base, end, along, {}, [&] {
+      scopes_.emplace_back();
+      writing_ = depth();
+      const Value place = target_.keep(target_.binary(Op::kAdd, base, sharing_->thread_along(along)), "place");
+      inside_ = target_.keep(target_.binary(Op::kLt, place, end), "inside");
+      const Value last = target_.binary(Op::kSub, end, whole(1));
+      lane_axis_ = r.axis;
+      axes_[r.axis] = {depth(), target_.keep(target_.binary(Op::kMin, place, last), program_.axis_name(r.axis))};
+      along_ = along;
+      across_ = threads / along;
+      guard_ = inside_;
+      if (across_ > 1) {
+        const Value top = target_.binary(Op::kEq, sharing_->thread_across(along), whole(0));
+        guard_ = target_.keep(target_.binary(Op::kAnd, inside_, top), "stores");
+      }
+      block(l.body);
+      scopes_.pop_back();
+      writing_ = depth();
+    });
+    lane_axis_ = {};
+    guard_.reset();
+  }
+
   const Program& program_;
   const Kernel& kernel_;
   Target& target_;
+  Sharing* const sharing_;
   const Uses& uses_;
   std::unordered_map<TermId, int> readers_;
   bool rereads_ = false;  ///< reads memory that it stores to, rows included
@@ -596,6 +928,12 @@ class Walker {
   AxisId lane_axis_;
   int lanes_ = 1, copies_ = 1;
   bool in_phase_ = false;
+  // where threads share a point
+  int along_ = 1, across_ = 1, group_ = 1;
+  Grouped grouped_;
+  Value inside_;                ///< of lanes: this thread has a column
+  std::optional<Value> guard_;  ///< of lanes: this thread stores
+  bool stored_ = false;         ///< outside of phases, since all threads met
 };
 
 }  // namespace

@@ -34,8 +34,11 @@ int64_t elements_of_point(const Program& program, const Kernel& kernel) {
 
 class Assembler {
  public:
-  Assembler(const Program& program, bool calls_make)
-      : program_(program), arena_(schedule::plan_memory(program, calls_make)), sharing_(schedule::share(program)) {}
+  Assembler(const Program& program, const Assembly& how)
+      : program_(program),
+        on_gpu_(how.device == types::Device::Kind::kCuda),
+        arena_(schedule::plan_memory(program, how.calls_make)),
+        sharing_(schedule::share(program)) {}
 
   Assembled run() {
     for (size_t b = 0; b < program_.buffers(); ++b) buffer(BufferId(b));
@@ -84,9 +87,17 @@ class Assembler {
       const auto at = std::find(theirs.begin(), theirs.end(), id) - theirs.begin();
       s.reads.push_back(place_[ours[static_cast<size_t>(at)].index()]);
     }
-    s.points = codegen::points_of(program_, k);
-    s.scratch = codegen::scratch_bytes(program_, k);
-    s.grain = std::max<int64_t>(1, kGrain / elements_of_point(program_, k));
+    if (on_gpu_) {
+      const codegen::Grid grid = codegen::grid_of(program_, k);
+      s.points = grid.blocks;
+      s.threads = grid.threads;
+      s.scratch = grid.shared;
+      s.symbols = codegen::symbols_of(program_, shared);
+    } else {
+      s.points = codegen::points_of(program_, k);
+      s.scratch = codegen::scratch_bytes(program_, k);
+      s.grain = std::max<int64_t>(1, kGrain / elements_of_point(program_, k));
+    }
     made_.plan.steps.push_back(std::move(s));
   }
 
@@ -122,6 +133,7 @@ class Assembler {
   }
 
   const Program& program_;
+  const bool on_gpu_;
   schedule::Arena arena_;
   schedule::Sharing sharing_;
   std::vector<plan::BufferId> place_;
@@ -130,6 +142,6 @@ class Assembler {
 
 }  // namespace
 
-Assembled assemble(const Program& program, bool calls_make) { return Assembler(program, calls_make).run(); }
+Assembled assemble(const Program& program, const Assembly& how) { return Assembler(program, how).run(); }
 
 }  // namespace magneto::driver

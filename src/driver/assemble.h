@@ -5,6 +5,7 @@
 #include "codegen/unit.h"
 #include "loop/program.h"
 #include "plan/plan.h"
+#include "types/device.h"
 
 namespace magneto::driver {
 
@@ -15,10 +16,15 @@ struct Assembled {
   types::Expr peak, apart;             ///< bytes of temporaries: with and without reuse
 };
 
+struct Assembly {
+  types::Device::Kind device = types::Device::Kind::kCpu;  ///< on a GPU steps are grids of blocks (codegen/abi.h)
+  bool calls_make = false;                                 ///< extern calls make the memory of what they write
+};
+
 /// Puts the steps of a program in order, finds equal kernels, plans memory. Buffers keep their names; only those that a
 /// step uses are in the plan, and every input and output. Sorts become calls of "magneto::sort" with the types of
 /// source and results, the dimension, and "descending" as arguments. Throws base::Fault when equations are left that no
-/// kernel computes. Where `calls_make`, extern calls make the memory of what they write.
-Assembled assemble(const loop::Program& program, bool calls_make = false);
+/// kernel computes.
+Assembled assemble(const loop::Program& program, const Assembly& how = {});
 
 }  // namespace magneto::driver

@@ -29,4 +29,8 @@ class Code {
 std::shared_ptr<const Code> make_code(const std::vector<codegen::Unit>& units, const codegen::Machine& machine,
                                       const Toolchains& toolchains);
 
+/// For the current GPU. Throws base::Fault when there is no driver, no NVRTC, or it fails. Functions are of type
+/// runtime::CudaModule::Function.
+std::shared_ptr<const Code> make_cuda_code(const std::vector<codegen::Unit>& units, const Toolchains& toolchains);
+
 }  // namespace magneto::driver

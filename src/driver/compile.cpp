@@ -58,7 +58,7 @@ std::unique_ptr<Compilation> compile(const graph::Graph& graph, const Request& r
   if (request.keeps_texts) made->equations = loop::print(made->program);
   schedule(made->program, passes, request.shape);
   passes.time("assemble", [&] {
-    Assembled assembled = assemble(made->program, true);
+    Assembled assembled = assemble(made->program, {.device = request.device, .calls_make = true});
     made->signature = signature_of(lowered, made->program, assembled);
     made->plan = std::move(assembled.plan);
     made->units = std::move(assembled.units);

@@ -10,6 +10,8 @@
 #include "driver/notes.h"
 #include "graph/text.h"
 #include "loop/text.h"
+#include "runtime/cuda.h"
+#include "runtime/launch.h"
 
 namespace magneto::driver {
 
@@ -18,6 +20,18 @@ namespace {
 std::set<std::string, std::less<>> names_from(const char* variable) {
   const char* text = std::getenv(variable);
   return parse_names(text ? text : "");
+}
+
+/// The one device of all tensors.
+types::Device device_of(const graph::Graph& graph) {
+  types::Device device;
+  bool known = false;
+  for (const graph::Value& value : graph.values()) {
+    base::check(!known || value.type.device == device, "tensors are on different devices");
+    device = value.type.device;
+    known = true;
+  }
+  return device;
 }
 
 }  // namespace
@@ -50,17 +64,25 @@ std::shared_ptr<aten::Executable> Pipeline::build(const std::shared_ptr<aten::Pr
 std::shared_ptr<aten::Executable> Pipeline::kernels(const std::shared_ptr<aten::Program>& program,
                                                     const std::string& part, base::GraphNote& note) {
   const graph::Graph& graph = program->graph();
-  for (const graph::Value& value : graph.values())
-    base::check(value.type.device == types::Device{}, "a tensor is not on the CPU");
+  const types::Device device = device_of(graph);
+  const bool on_gpu = device.kind == types::Device::Kind::kCuda;
+  const codegen::Machine machine = codegen::host_machine();
   Passes passes;
   passes.skip = skip;
-  const codegen::Machine machine = codegen::host_machine();
   Request request;
-  request.shape.vector = machine.vector_bytes() / 4;
+  request.device = device.kind;
+  if (on_gpu)
+    request.shape = schedule::gpu_shape();
+  else
+    request.shape.vector = machine.vector_bytes() / 4;
   request.keeps_texts = !logs.empty() || note.keeps_texts;
   std::unique_ptr<Compilation> made = compile(graph, request, passes);
   std::shared_ptr<const Code> code;
-  if (!made->units.empty()) passes.time("code", [&] { code = make_code(made->units, machine, toolchains); });
+  const aten::OnDevice here(device);
+  if (!made->units.empty())
+    passes.time("code", [&] {
+      code = on_gpu ? make_cuda_code(made->units, toolchains) : make_code(made->units, machine, toolchains);
+    });
   base::CodeNote& told = note.code.emplace_back(describe(*made, passes));
   told.part = part;
   if (code) told.by = code->by;
@@ -74,9 +96,15 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(const std::shared_ptr<aten::
       if (logs.contains(name)) std::cerr << "# magneto: " << name << (part.empty() ? "" : ", ") << part << "\n" << text;
     if (!note.keeps_texts) told.texts.clear();
   }
-  return std::make_shared<aten::Kernels>(
-      std::move(made->plan), std::move(made->signature),
-      [&](const std::string& name) { return reinterpret_cast<runtime::Kernel*>(code->find(name)); }, code, program);
+  const auto launcher = [&](const plan::Plan& plan) -> std::unique_ptr<runtime::Launcher> {
+    if (on_gpu && code)
+      return runtime::cuda_launcher(plan, *runtime::cuda(), [&](const std::string& name) {
+        return static_cast<runtime::CudaModule::Function*>(code->find(name));
+      });
+    return runtime::cpu_launcher(
+        plan, [&](const std::string& name) { return reinterpret_cast<runtime::Kernel*>(code->find(name)); });
+  };
+  return std::make_shared<aten::Kernels>(std::move(made->plan), std::move(made->signature), launcher, code, program);
 }
 
 }  // namespace magneto::driver

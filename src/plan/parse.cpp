@@ -137,6 +137,15 @@ class Parser {
     expect("points");
     s.points = size();
     if (take("grain")) s.grain = size().value_or(0);
+    if (take("threads")) s.threads = static_cast<int>(size().value_or(0));
+    if (take("with")) {
+      do {
+        std::vector<uint32_t> found;
+        size().collect_symbols(found);
+        if (found.size() != 1) fail("a symbol");
+        s.symbols.push_back(found.front());
+      } while (take(","));
+    }
     if (take("scratch")) s.scratch = size();
     plan_.steps.push_back(std::move(s));
   }

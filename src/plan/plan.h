@@ -11,6 +11,9 @@
 //     call "aten::mm" (t, x) -> (y) "transpose_b"
 //   }
 //
+// On a GPU a kernel says more: `run k_t(x, t) points s0 threads 128 with s0 scratch 3072` has a block of 128 threads
+// and 3072 bytes of shared memory for each point, and takes the symbol s0 behind its buffers.
+//
 // Sizes are bytes, and expressions of the symbols that are known when the plan is called. A kernel is named; who runs
 // the plan knows the function of that name. Equal kernels have one name, called with other buffers.
 #pragma once
@@ -48,9 +51,11 @@ struct Step {
   Kind kind = Kind::kRun;
   std::string name;                     ///< of the kernel or of the function that is called
   std::vector<BufferId> reads, writes;  ///< of a kernel: all its buffers are in `reads`, in the order it wants them
-  types::Expr points = 1;               ///< kRun: of the outer space
+  types::Expr points = 1;               ///< kRun: of the outer space; on a GPU blocks
   int64_t grain = 1;                    ///< kRun: points that are worth a thread
-  types::Expr scratch;                  ///< kRun: bytes of kept rows, for each thread
+  int threads = 0;                      ///< kRun: of a block, on a GPU; 0: on a CPU
+  std::vector<uint32_t> symbols;        ///< kRun on a GPU: those that the kernel takes, behind its buffers
+  types::Expr scratch;                  ///< kRun: bytes of kept rows, for each thread; on a GPU for each block
   std::string arguments;                ///< kCall: known to the caller alone
   friend bool operator==(const Step&, const Step&) = default;
 };

@@ -37,6 +37,8 @@ std::string print(const Plan& plan) {
     }
     text += concat("  run ", s.name, "(", names(s.reads), ") points ", to_string(s.points));
     if (s.grain != 1) text += concat(" grain ", s.grain);
+    if (s.threads > 0) text += concat(" threads ", s.threads);
+    for (size_t k = 0; k < s.symbols.size(); ++k) text += concat(k ? ", s" : " with s", s.symbols[k]);
     if (!(s.scratch == types::Expr(0))) text += concat(" scratch ", to_string(s.scratch));
     text += "\n";
   }

@@ -28,6 +28,8 @@ std::vector<std::string> verify(const Plan& plan) {
       if (plan[id].place == Place::kIn || plan[id].place == Place::kConstant) say(s.name, " writes ", plan[id].name);
     if (s.kind != Step::Kind::kRun) continue;
     if (s.grain < 1) say("the grain of ", s.name, " is ", s.grain);
+    if (s.threads < 0 || s.threads > 1024) say("a block of ", s.name, " has ", s.threads, " threads");
+    if (s.threads == 0 && !s.symbols.empty()) say(s.name, " runs on a CPU, where a kernel finds its symbols itself");
     if (s.points.is_constant() && s.points.value_or(0) < 0) say(s.name, " has fewer points than none");
     if (!s.writes.empty()) say("kernel ", s.name, " lists its buffers as read");
   }

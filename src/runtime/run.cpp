@@ -34,71 +34,136 @@ class Block {
   char* at_ = nullptr;
 };
 
+/// A few values on the stack, many on the heap.
+template <class Item, size_t kFew>
+class Row {
+ public:
+  explicit Row(size_t count) {
+    if (count > kFew) many_.resize(count);
+  }
+  Item* data() { return many_.empty() ? few_ : many_.data(); }
+
+ private:
+  Item few_[kFew];
+  std::vector<Item> many_;
+};
+
+class CpuLauncher final : public Launcher {
+ public:
+  CpuLauncher(const plan::Plan& plan, const std::function<Kernel*(const std::string&)>& find) : plan_(plan) {
+    for (const plan::Step& s : plan.steps) {
+      kernels_.push_back(s.kind == plan::Step::Kind::kRun ? find(s.name) : nullptr);
+      base::check(s.kind != plan::Step::Kind::kRun || kernels_.back(), "run: nobody has kernel ", s.name);
+    }
+  }
+
+  int scratch_copies(const Environment& with) const override { return with.threads ? with.threads->count() : 1; }
+
+  void launch(const Launch& l) const override {
+    const plan::Step& s = plan_.steps[l.step];
+    Kernel* const kernel = kernels_[l.step];
+    Row<void*, 32> buffers(s.reads.size());
+    void** const arguments = buffers.data();
+    for (size_t k = 0; k < s.reads.size(); ++k) arguments[k] = l.place[s.reads[k].index()];
+    const auto part = [&](int64_t lo, int64_t hi, int thread) {
+      int32_t own = 0;  // of this part: threads do not write to one word
+      kernel(arguments, l.symbols, lo, hi, l.rows + l.scratch * thread, &own);
+      if (own) std::atomic_ref(*l.fault).store(1, std::memory_order_relaxed);
+    };
+    if (l.with.threads)
+      l.with.threads->parallel_for(l.points, s.grain, part);
+    else
+      part(0, l.points, 0);
+  }
+
+ private:
+  const plan::Plan& plan_;
+  std::vector<Kernel*> kernels_;  ///< by step; null for calls
+};
+
+bool is_fixed(const plan::Plan& plan) {
+  const auto fixed = [](const types::Expr& e) { return e.is_constant(); };
+  return fixed(plan.arena) &&
+         std::all_of(plan.buffers.begin(), plan.buffers.end(), [&](const plan::Buffer& b) { return fixed(b.at); }) &&
+         std::all_of(plan.steps.begin(), plan.steps.end(),
+                     [&](const plan::Step& s) { return fixed(s.points) && fixed(s.scratch); });
+}
+
 }  // namespace
 
-Runner::Runner(plan::Plan plan, const std::function<Kernel*(const std::string&)>& find) : plan_(std::move(plan)) {
-  for (const plan::Step& s : plan_.steps) {
-    kernels_.push_back(s.kind == plan::Step::Kind::kRun ? find(s.name) : nullptr);
-    base::check(s.kind != plan::Step::Kind::kRun || kernels_.back(), "run: nobody has kernel ", s.name);
+std::unique_ptr<Launcher> cpu_launcher(const plan::Plan& plan, const std::function<Kernel*(const std::string&)>& find) {
+  return std::make_unique<CpuLauncher>(plan, find);
+}
+
+Runner::Runner(plan::Plan plan, const MakeLauncher& make)
+    : plan_(std::make_unique<plan::Plan>(std::move(plan))), launcher_(make(*plan_)) {
+  if (is_fixed(*plan_)) fixed_ = measure({});
+  find_endings();
+}
+
+Runner::Sizes Runner::measure(const std::vector<int64_t>& symbols) const {
+  Sizes made;
+  made.arena = std::max<int64_t>(plan_->arena.evaluate(symbols), 0);
+  made.at.reserve(plan_->buffers.size());
+  for (const plan::Buffer& b : plan_->buffers)
+    made.at.push_back(b.place == plan::Place::kTemp ? b.at.evaluate(symbols) : 0);
+  made.points.reserve(plan_->steps.size());
+  made.scratch_of.reserve(plan_->steps.size());
+  for (const plan::Step& s : plan_->steps) {
+    made.points.push_back(s.points.evaluate(symbols));
+    made.scratch_of.push_back((s.scratch.evaluate(symbols) + 63) / 64 * 64);
+    made.scratch = std::max(made.scratch, made.scratch_of.back());
   }
-  endings_.resize(plan_.steps.size());
-  std::vector<bool> read(plan_.buffers.size());
-  for (size_t n = plan_.steps.size(); n-- > 0;)
-    for (const auto* list : {&plan_.steps[n].reads, &plan_.steps[n].writes})
+  return made;
+}
+
+void Runner::find_endings() {
+  endings_.resize(plan_->steps.size());
+  std::vector<bool> read(plan_->buffers.size());
+  for (size_t n = plan_->steps.size(); n-- > 0;)
+    for (const auto* list : {&plan_->steps[n].reads, &plan_->steps[n].writes})
       for (const plan::BufferId id : *list) {
-        if (plan_[id].place == plan::Place::kCall && !read[id.index()]) endings_[n].push_back(id);
+        const plan::Place place = (*plan_)[id].place;
+        if ((place == plan::Place::kCall || place == plan::Place::kIn) && !read[id.index()]) endings_[n].push_back(id);
         read[id.index()] = true;
       }
 }
 
 Outcome Runner::run(const std::vector<void*>& memory, const std::vector<int64_t>& symbols,
                     const Environment& with) const {
-  base::check(memory.size() == plan_.buffers.size(), "run: ", memory.size(), " pointers for ", plan_.buffers.size(),
+  base::check(memory.size() == plan_->buffers.size(), "run: ", memory.size(), " pointers for ", plan_->buffers.size(),
               " buffers");
-  for (const types::Condition& c : plan_.conditions)
+  for (const types::Condition& c : plan_->conditions)
     if (!c.holds(symbols)) return Outcome::kCondition;
-  const int threads = with.threads ? with.threads->count() : 1;
-  int64_t scratch = 0;
-  for (const plan::Step& s : plan_.steps) scratch = std::max(scratch, s.scratch.evaluate(symbols));
-  scratch = (scratch + 63) / 64 * 64;
-  const Block arena(with, static_cast<size_t>(std::max<int64_t>(plan_.arena.evaluate(symbols), 0)));
-  const Block rows(with, static_cast<size_t>(scratch * threads));
+  std::optional<Sizes> measured;
+  if (!fixed_) measured = measure(symbols);
+  const Sizes& sizes = fixed_ ? *fixed_ : *measured;
+  const Block arena(with, static_cast<size_t>(sizes.arena));
+  const Block rows(with, static_cast<size_t>(sizes.scratch * launcher_->scratch_copies(with)));
 
-  std::vector<void*> place = memory;
-  for (size_t b = 0; b < place.size(); ++b)
-    if (plan_.buffers[b].place == plan::Place::kTemp) place[b] = arena.at() + plan_.buffers[b].at.evaluate(symbols);
-  std::vector<int64_t> values = symbols;
-  values.resize(std::max<size_t>(values.size(), 1));
+  Row<void*, 32> places(memory.size());
+  void** const place = places.data();
+  for (size_t b = 0; b < memory.size(); ++b)
+    place[b] = plan_->buffers[b].place == plan::Place::kTemp ? arena.at() + sizes.at[b] : memory[b];
+  const int64_t none = 0;
   int32_t fault = 0;
   std::vector<void*> arguments;
-  const auto drop = [&](size_t n) {
-    if (with.drop)
-      for (const plan::BufferId id : endings_[n]) with.drop(id);
-  };
-  for (size_t n = 0; n < plan_.steps.size(); ++n) {
-    const plan::Step& s = plan_.steps[n];
-    arguments.clear();
-    for (const plan::BufferId id : s.reads) arguments.push_back(place[id.index()]);
-    for (const plan::BufferId id : s.writes) arguments.push_back(place[id.index()]);
-    if (s.kind == plan::Step::Kind::kCall) {
+  for (size_t n = 0; n < plan_->steps.size(); ++n) {
+    const plan::Step& s = plan_->steps[n];
+    if (s.kind == plan::Step::Kind::kRun) {
+      if (sizes.points[n] > 0)
+        launcher_->launch({n, place, symbols.empty() ? &none : symbols.data(), sizes.points[n], sizes.scratch_of[n],
+                           rows.at(), &fault, with});
+    } else {
       base::check(static_cast<bool>(with.call), "run: nobody knows how to call ", s.name);
+      arguments.clear();
+      for (const plan::BufferId id : s.reads) arguments.push_back(place[id.index()]);
+      for (const plan::BufferId id : s.writes) arguments.push_back(place[id.index()]);
       with.call(s, arguments.data(), symbols);
       for (size_t w = 0; w < s.writes.size(); ++w) place[s.writes[w].index()] = arguments[s.reads.size() + w];
-      drop(n);
-      continue;
     }
-    const int64_t points = s.points.evaluate(symbols);
-    Kernel* const kernel = kernels_[n];
-    const auto part = [&](int64_t lo, int64_t hi, int thread) {
-      int32_t own = 0;  // of this part: threads do not write to one word
-      kernel(arguments.data(), values.data(), lo, hi, rows.at() + scratch * thread, &own);
-      if (own) std::atomic_ref(fault).store(1, std::memory_order_relaxed);
-    };
-    if (with.threads)
-      with.threads->parallel_for(points, s.grain, part);
-    else if (points > 0)
-      part(0, points, 0);
-    drop(n);
+    if (with.drop)
+      for (const plan::BufferId id : endings_[n]) with.drop(id);
   }
   return fault ? Outcome::kFault : Outcome::kDone;
 }

@@ -92,7 +92,6 @@ class Builder {
 
   Kernel run() {
     kernel_.name = base::concat("k_", program_.buffer(members_.back().e->target).name);
-    kernel_.threads = shop_.shape.threads;
     if (space_.inner.empty()) merge();
     if (!space_.inner.empty() || !turn_around()) lay_out();
     find_levels();
@@ -123,7 +122,7 @@ class Builder {
       inner_ = {outer.back()};
       outer.pop_back();
       rank_ = outer.size();
-      if (is_few(outer)) cut(outer);
+      if (is_few(outer) || shop_.shape.on_gpu()) cut(outer);
     } else if (space_.columns) {
       lane_ = outer.back();
       outer.pop_back();
@@ -151,7 +150,9 @@ class Builder {
   /// Axes that lie behind one another in all memory that is used become one (merge_internal.h).
   void merge() {
     std::vector<Walked> list = walked();
-    const auto sizes = merge_axes(program_, shop_.uses, space_.outer, list);
+    // blocks of a GPU are cut to fit anyway, so there one long axis is always better than two
+    const int64_t long_enough = shop_.shape.on_gpu() ? INT64_MAX : 512;
+    const auto sizes = merge_axes(program_, shop_.uses, space_.outer, list, long_enough);
     if (!sizes) return;
     space_.outer = *sizes;
     take(list);
@@ -247,7 +248,7 @@ class Builder {
       if (!m.element) continue;
       const uint64_t own = uint64_t{1} << m.level;
       if (stored(m)) m.used |= own;
-      m.kept = work[k] >= kDear && m.used > 2 * own - 1 && !lane_;
+      m.kept = work[k] >= kDear && m.used > 2 * own - 1 && !lane_ && (stored(m) || has_room(m));
       use(m.value, m.kept ? own : m.used);
       if (m.kept && !stored(m)) keep(m);
     }
@@ -259,6 +260,16 @@ class Builder {
     for_each_part(program_, root, [&](TermId id) {
       if (const size_t m = member(term(id)); m != SIZE_MAX) members_[m].used |= levels;
     });
+  }
+
+  /// Whether its row may be kept beside those that are.
+  bool has_room(const Member& m) {
+    if (shop_.shape.row_bytes == INT64_MAX) return true;
+    Expr bytes = static_cast<int64_t>(types::item_size(program_.buffer(m.e->target).type.dtype));
+    for (const Range& r : space_.inner) bytes = bytes * *program_.as_size(r.end);
+    if (!bytes.is_constant() || kept_bytes_ + bytes.value_or(0) > shop_.shape.row_bytes) return false;
+    kept_bytes_ += bytes.value_or(0);
+    return true;
   }
 
   void keep(Member& m) {
@@ -456,7 +467,38 @@ class Builder {
 
   // ---- the whole ---------------------------------------------------------------------------------------------------
 
+  /// As many threads as the phase keeps busy, 16 bytes for each at a time where all its elements are small.
+  void share_phase(Loop& l) {
+    const Shape& shape = shop_.shape;
+    int64_t elements = 1;
+    for (const Range& r : l.ranges) {
+      const auto begin = program_.as_size(r.begin), end = program_.as_size(r.end);
+      elements *= begin && end ? std::max<int64_t>((*end - *begin).value_or(kUnknown), 1) : kUnknown;
+    }
+    if (!lane_ && l.ranges.size() == 1) {
+      size_t item = 0;
+      const auto look = [&](BufferId id) { item = std::max(item, types::item_size(program_.buffer(id).type.dtype)); };
+      for (const Statement& s : l.body) {
+        if (s.buffer.valid()) look(s.buffer);
+        for_each_term(s, [&](TermId root) {
+          for_each_part(program_, root, [&](TermId id) {
+            if (is_load(term(id))) look(BufferId(term(id).id));
+          });
+        });
+      }
+      if (item <= 2 && l.vector == shape.vector && elements % (2 * l.vector) == 0) l.vector *= 2;
+    }
+    const bool flat = folds_.empty();
+    const int64_t each = lane_ ? 8 : flat ? l.vector : 2 * l.vector;  // elements of one thread, or rows of a column
+    const int width = lane_ ? shape.vector * shape.columns : 1, most = flat ? shape.flat_threads : shape.threads;
+    int threads = 32;
+    while (threads < most && threads * each < elements * width) threads *= 2;
+    kernel_.threads = std::max(kernel_.threads, threads);
+  }
+  static constexpr int64_t kUnknown = 1024;
+
   void assemble() {
+    if (shop_.shape.on_gpu()) kernel_.threads = fill_.empty() ? 32 : shop_.shape.flat_threads;
     std::vector<Statement> body = std::move(fill_);
     for (size_t level = 0; level < row_.size(); ++level) {
       for (Statement& s : row_[level]) body.push_back(std::move(s));
@@ -469,6 +511,7 @@ class Builder {
         l.ranges = phase->ranges;
         if (!lane_) shape_loop(program_, shop_.shape, shop_.shape.unroll, l);
         l.body = std::move(phase->body);
+        if (shop_.shape.on_gpu()) share_phase(l);
         body.push_back(std::move(s));
       }
     }
@@ -496,6 +539,7 @@ class Builder {
   bool rewritten_ = false;
   std::vector<Statement> fill_;
   size_t rank_ = 0, last_ = 0, level_ = 0;
+  int64_t kept_bytes_ = 0;
   std::vector<Member> members_;
   std::unordered_map<BufferId, size_t> member_of_;
   std::vector<TermId> folds_;

@@ -14,8 +14,6 @@ using types::Expr;
 
 namespace {
 
-constexpr int64_t kLongEnough = 512;  ///< a last axis that needs no merging
-
 class Merger {
  public:
   Merger(Program& program, const Uses& uses, const std::vector<TermId>& sizes, std::vector<Walked>& values)
@@ -23,9 +21,9 @@ class Merger {
     for (size_t k = 0; k < sizes.size(); ++k) axes_.push_back(canonical_axis(program, k));
   }
 
-  std::optional<std::vector<TermId>> run() {
+  std::optional<std::vector<TermId>> run(int64_t long_enough) {
     const size_t rank = sizes_.size();
-    if (rank < 2 || program_.as_size(sizes_.back())->value_or(0) >= kLongEnough) return std::nullopt;
+    if (rank < 2 || program_.as_size(sizes_.back())->value_or(0) >= long_enough) return std::nullopt;
     first_.assign(rank, true);
     for (const Walked& w : values_) {
       own_.push_back(w.target);
@@ -144,8 +142,8 @@ class Merger {
 }  // namespace
 
 std::optional<std::vector<TermId>> merge_axes(Program& program, const Uses& uses, const std::vector<TermId>& sizes,
-                                              std::vector<Walked>& values) {
-  return Merger(program, uses, sizes, values).run();
+                                              std::vector<Walked>& values, int64_t long_enough) {
+  return Merger(program, uses, sizes, values).run(long_enough);
 }
 
 }  // namespace magneto::schedule

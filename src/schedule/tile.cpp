@@ -148,6 +148,7 @@ class Tiler {
     k.name = base::concat("k_", program_.buffer(e.target).name);
     Statement phase = statement(Statement::Kind::kLoop);
     phase.loop.emplace_back();
+    if (shop_.shape.on_gpu()) return add(spread_scatter(e, std::move(k)));
     for (const Range& r : e.over) {
       const bool alone = std::find(e.index.begin(), e.index.end(), program_.axis_value(r.axis)) != e.index.end();
       const bool fixed = program_.as_size(r.begin) && program_.as_size(r.end);
@@ -165,6 +166,38 @@ class Tiler {
     phase.loop.front().body = {update};
     k.body.push_back(std::move(phase));
     add(std::move(k));
+  }
+
+  /// On a GPU updates are atomic, so all of them may be made at a time. Which of two that meet is the last one is then
+  /// open, as it is in eager torch.
+  Kernel spread_scatter(const Equation& e, Kernel k) {
+    Statement phase = statement(Statement::Kind::kLoop);
+    phase.loop.emplace_back();
+    for (const Range& r : e.over) {
+      const bool fixed = program_.as_size(r.begin) && program_.as_size(r.end);
+      (fixed && &r != &e.over.back() ? k.outer : phase.loop.front().ranges).push_back(r);
+    }
+    Range& last = phase.loop.front().ranges.back();
+    const auto begin = program_.as_size(last.begin), end = program_.as_size(last.end);
+    const int64_t block = shop_.shape.flat_threads;
+    if (k.outer.empty() && begin && end && *begin == types::Expr(0)) {
+      const AxisId axis = program_.axis("b");
+      const TermId width = program_.constant_int(block, Dtype::kI64);
+      k.outer.push_back({axis, last.begin, program_.size(types::Expr::ceil_div(*end, block))});
+      last.begin = program_.binary(Op::kMul, program_.axis_value(axis), width);
+      last.end = program_.binary(Op::kMin, program_.binary(Op::kAdd, last.begin, width), last.end);
+    }
+    k.threads = 32;
+    while (k.threads < block && (!begin || !end || k.threads < (*end - *begin).value_or(block))) k.threads *= 2;
+    Statement update = statement(e.fold ? Statement::Kind::kUpdate : Statement::Kind::kStore);
+    update.buffer = e.target;
+    update.index = e.index;
+    update.fold = e.fold;
+    update.value = e.value;
+    update.atomic = e.fold.has_value();
+    phase.loop.front().body = {update};
+    k.body.push_back(std::move(phase));
+    return k;
   }
 
   /// The values that are sorted are put into memory first; the sort itself is the caller's.
@@ -209,5 +242,18 @@ class Tiler {
 }  // namespace
 
 void tile(Program& program, const Shape& shape) { Tiler(program, shape).run(); }
+
+Shape gpu_shape() {
+  Shape shape;
+  shape.vector = 4;
+  shape.columns = 8;
+  shape.block = 1024;
+  shape.few_points = 128;
+  shape.part = 16384;
+  shape.threads = 1024;
+  shape.flat_threads = 256;
+  shape.row_bytes = 200 << 10;
+  return shape;
+}
 
 }  // namespace magneto::schedule

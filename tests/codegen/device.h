@@ -1,113 +1,116 @@
-// tests/codegen/device.h: a GPU, if there is one, through the driver's C functions.
+// tests/codegen/device.h: memory of a GPU, and kernels of a program run on it.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/check.h"
 #include "codegen/abi.h"
 #include "memory.h"
-#include "toolchain/library.h"
+#include "runtime/cuda.h"
+#include "runtime/launch.h"
 
 namespace magneto::codegen {
 
+/// What the tests need of the driver besides kernels.
 class Device {
  public:
-  static std::unique_ptr<Device> open() {
-    try {
-      auto device = std::unique_ptr<Device>(new Device());
-      return device->start() ? std::move(device) : nullptr;
-    } catch (const base::Fault&) {
-      return nullptr;
-    }
+  /// Null when there is no GPU.
+  static const Device* open() {
+    static const std::unique_ptr<Device> one(runtime::cuda() ? new Device(*runtime::cuda()) : nullptr);
+    return one.get();
   }
+  const runtime::Cuda& cuda() const { return cuda_; }
 
-  void load(const std::string& cubin) { check(load_data_(&module_, cubin.data()), "cuModuleLoadData"); }
-
-  /// Runs the kernels of a program on copies of its memory and copies the outputs back. False: a fault.
-  bool run(const loop::Program& program, const std::vector<int64_t>& symbols, loop::Memory& memory,
-           const std::function<std::string(const loop::Kernel&)>& name) {
-    std::vector<uint64_t> on_device(program.buffers() + 1);
-    const std::vector<void*> pointers = memory.pointers();
-    const auto bytes = [&](size_t b) {
-      const loop::BufferId id(b);
-      return memory.count(id) * types::item_size(program.buffer(id).type.dtype) + 8;
-    };
-    for (size_t b = 0; b < program.buffers(); ++b) {
-      if (!pointers[b]) continue;
-      check(allocate_(&on_device[b], bytes(b)), "cuMemAlloc");
-      check(to_device_(on_device[b], pointers[b], bytes(b)), "cuMemcpyHtoD");
-    }
-    int32_t fault = 0;
-    check(allocate_(&on_device.back(), sizeof fault), "cuMemAlloc");
-    check(to_device_(on_device.back(), &fault, sizeof fault), "cuMemcpyHtoD");
-    for (const loop::Kernel& kernel : program.kernels) {
-      void* function = nullptr;
-      check(get_function_(&function, module_, name(kernel).c_str()), "cuModuleGetFunction");
-      std::vector<uint64_t> values;
-      for (const loop::BufferId id : arguments_of(program, kernel)) values.push_back(on_device[id.index()]);
-      for (const uint32_t symbol : symbols_of(program, kernel))
-        values.push_back(static_cast<uint64_t>(symbols[symbol]));
-      values.push_back(on_device.back());
-      std::vector<void*> arguments;
-      for (uint64_t& value : values) arguments.push_back(&value);
-      const auto points = static_cast<unsigned>(points_of(program, kernel).evaluate(symbols));
-      const auto shared = static_cast<unsigned>(scratch_bytes(program, kernel).evaluate(symbols));
-      if (points == 0) continue;
-      check(launch_(function, points, 1, 1, static_cast<unsigned>(kernel.threads), 1, 1, shared, nullptr,
-                    arguments.data(), nullptr),
-            "cuLaunchKernel");
-    }
-    check(synchronize_(), "cuCtxSynchronize");
-    check(to_host_(&fault, on_device.back(), sizeof fault), "cuMemcpyDtoH");
-    for (size_t b = 0; b < program.buffers(); ++b)
-      if (pointers[b]) check(to_host_(pointers[b], on_device[b], bytes(b)), "cuMemcpyDtoH");
-    for (const uint64_t pointer : on_device)
-      if (pointer) free_(pointer);
-    return fault == 0;
+  void* allocate(size_t bytes) const {
+    uint64_t at = 0;
+    cuda_.check(allocate_(&at, bytes + 16), "cuMemAlloc");
+    return reinterpret_cast<void*>(at);
   }
+  void release(void* at) const { free_(reinterpret_cast<uint64_t>(at)); }
+  void to_device(void* to, const void* from, size_t bytes) const {
+    if (bytes) cuda_.check(to_device_(reinterpret_cast<uint64_t>(to), from, bytes), "cuMemcpyHtoD");
+  }
+  void to_host(void* to, const void* from, size_t bytes) const {
+    if (bytes) cuda_.check(to_host_(to, reinterpret_cast<uint64_t>(from), bytes), "cuMemcpyDtoH");
+  }
+  void wait() const { cuda_.check(synchronize_(), "cuCtxSynchronize"); }
 
  private:
-  Device() : library_("libcuda.so.1") {
-    library_.get(init_, "cuInit");
-    library_.get(get_device_, "cuDeviceGet");
-    library_.get(retain_, "cuDevicePrimaryCtxRetain");
-    library_.get(set_current_, "cuCtxSetCurrent");
-    library_.get(load_data_, "cuModuleLoadData");
-    library_.get(get_function_, "cuModuleGetFunction");
-    library_.get(allocate_, "cuMemAlloc_v2");
-    library_.get(free_, "cuMemFree_v2");
-    library_.get(to_device_, "cuMemcpyHtoD_v2");
-    library_.get(to_host_, "cuMemcpyDtoH_v2");
-    library_.get(launch_, "cuLaunchKernel");
-    library_.get(synchronize_, "cuCtxSynchronize");
+  explicit Device(const runtime::Cuda& cuda) : cuda_(cuda) {
+    cuda.enter();
+    cuda.get(allocate_, "cuMemAlloc_v2");
+    cuda.get(free_, "cuMemFree_v2");
+    cuda.get(to_device_, "cuMemcpyHtoD_v2");
+    cuda.get(to_host_, "cuMemcpyDtoH_v2");
+    cuda.get(synchronize_, "cuCtxSynchronize");
   }
 
-  bool start() {
-    int device = 0;
-    void* context = nullptr;
-    return init_(0) == 0 && get_device_(&device, 0) == 0 && retain_(&context, device) == 0 &&
-           set_current_(context) == 0;
-  }
-
-  static void check(int status, const char* what) { base::check(status == 0, what, " gave ", status); }
-
-  toolchain::Library library_;
-  int (*init_)(unsigned) = nullptr;
-  int (*get_device_)(int*, int) = nullptr;
-  int (*retain_)(void**, int) = nullptr;
-  int (*set_current_)(void*) = nullptr;
-  int (*load_data_)(void**, const void*) = nullptr;
-  int (*get_function_)(void**, void*, const char*) = nullptr;
+  const runtime::Cuda& cuda_;
   int (*allocate_)(uint64_t*, size_t) = nullptr;
   int (*free_)(uint64_t) = nullptr;
   int (*to_device_)(uint64_t, const void*, size_t) = nullptr;
   int (*to_host_)(void*, uint64_t, size_t) = nullptr;
-  int (*launch_)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
-                 void**) = nullptr;
   int (*synchronize_)() = nullptr;
-  void* module_ = nullptr;
 };
+
+/// The memory of a program, copied to the GPU.
+class OnDevice {
+ public:
+  /// Every buffer begins `shift` elements behind an aligned address.
+  OnDevice(const Device& device, loop::Memory& memory, size_t shift = 0) : device_(device), memory_(memory) {
+    const std::vector<void*> pointers = memory.pointers();
+    for (size_t b = 0; b < pointers.size(); ++b) {
+      blocks_.push_back(pointers[b] ? device.allocate(bytes(b) + 8 * shift) : nullptr);
+      const size_t item = types::item_size(memory.program().buffer(loop::BufferId(b)).type.dtype);
+      at_.push_back(pointers[b] ? static_cast<char*>(blocks_[b]) + shift * item : nullptr);
+      if (pointers[b]) device.to_device(at_[b], pointers[b], bytes(b));
+    }
+  }
+  ~OnDevice() {
+    for (void* block : blocks_)
+      if (block) device_.release(block);
+  }
+  OnDevice(const OnDevice&) = delete;
+
+  void* at(loop::BufferId id) const { return at_[id.index()]; }
+  void* const* place() const { return at_.data(); }
+
+  /// Waits, and brings everything back.
+  void fetch() {
+    device_.wait();
+    const std::vector<void*> pointers = memory_.pointers();
+    for (size_t b = 0; b < pointers.size(); ++b)
+      if (pointers[b]) device_.to_host(pointers[b], at_[b], bytes(b));
+  }
+
+ private:
+  size_t bytes(size_t b) const {
+    const loop::BufferId id(b);
+    return memory_.count(id) * types::item_size(memory_.program().buffer(id).type.dtype);
+  }
+
+  const Device& device_;
+  loop::Memory& memory_;
+  std::vector<void*> blocks_, at_;
+};
+
+/// Runs the kernels of a program one after the other. The memory must have views where they are views of one another.
+inline void run(const Device& device, const loop::Program& program, const std::vector<int64_t>& symbols,
+                void* const* place, const std::function<runtime::CudaModule::Function*(const loop::Kernel&)>& find) {
+  for (const loop::Kernel& kernel : program.kernels) {
+    const Grid grid = grid_of(program, kernel);
+    std::vector<void*> arguments;
+    for (const loop::BufferId id : arguments_of(program, kernel))
+      arguments.push_back(const_cast<void**>(&place[id.index()]));
+    for (const uint32_t symbol : symbols_of(program, kernel))
+      arguments.push_back(const_cast<int64_t*>(&symbols[symbol]));
+    const int64_t shared = grid.shared.evaluate(symbols);
+    auto* function = find(kernel);
+    if (shared > 48 << 10) device.cuda().allow_shared(function, shared);
+    device.cuda().launch(function, grid.blocks.evaluate(symbols), grid.threads, shared, nullptr, arguments.data());
+  }
+}
 
 }  // namespace magneto::codegen

@@ -17,6 +17,7 @@ constexpr std::string_view kText = R"(plan {
   where s0 != 7
   run k_t(x, t) points s0 grain 4 scratch 3072
   run k_u(t, u) points 1
+  run k_v(t, u) points (s0 + 3) // 4 threads 128 with s0, s3 scratch 12288
   call "aten::mm" (t, w) -> (y) "transpose_b"
   call "note" () -> () ""
 }
@@ -27,7 +28,7 @@ TEST(Plan, PrintAndParseAreInverse) {
   EXPECT_EQ(print(plan), kText);
   EXPECT_TRUE(verify(plan).empty()) << verify(plan).front();
   EXPECT_EQ(plan.steps[0].grain, 4);
-  EXPECT_EQ(plan[plan.steps[2].writes[0]].name, "y");
+  EXPECT_EQ(plan[plan.steps[3].writes[0]].name, "y");
 }
 
 TEST(Plan, WrongTextIsAFaultWithItsLine) {
@@ -39,10 +40,13 @@ TEST(Plan, WrongTextIsAFaultWithItsLine) {
 
 TEST(Plan, VerifySeesWhatDoesNotHold) {
   Plan plan = parse(kText);
-  plan.steps[2].writes = {BufferId(0)};
+  plan.steps[3].writes = {BufferId(0)};
   EXPECT_EQ(verify(plan).front(), "aten::mm writes x");
   plan = parse(kText);
   plan.steps[0].grain = 0;
+  EXPECT_FALSE(verify(plan).empty());
+  plan = parse(kText);
+  plan.steps[2].threads = 0;
   EXPECT_FALSE(verify(plan).empty());
   plan = parse(kText);
   plan.arena = 0;

@@ -2,18 +2,12 @@
 // interpreter on the equations.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <memory>
-#include <sstream>
 
 #include "../codegen/site_packages.h"
-#include "../schedule/equations.h"
-#include "../schedule/judge.h"
-#include "base/text.h"
+#include "cases.h"
 #include "codegen/cpp/print.h"
 #include "codegen/llvm/print.h"
-#include "driver/assemble.h"
 #include "runtime/run.h"
 #include "runtime/sort.h"
 #include "toolchain/compiler.h"
@@ -21,45 +15,6 @@
 
 namespace magneto::runtime {
 namespace {
-
-struct Case {
-  std::string name;
-  loop::Program equations;
-  std::unique_ptr<loop::Program> scheduled;
-  driver::Assembled made;
-};
-
-Case prepare(const std::string& name, const loop::Program& equations, const schedule::Shape& shape) {
-  Case c{name, equations, std::make_unique<loop::Program>(schedule::scheduled(equations, shape)), {}};
-  c.made = driver::assemble(*c.scheduled);
-  EXPECT_EQ(plan::print(plan::parse(plan::print(c.made.plan))), plan::print(c.made.plan));
-  return c;
-}
-
-std::vector<Case> cases(const schedule::Shape& shape, unsigned random) {
-  std::vector<Case> list;
-  for (const auto& entry : std::filesystem::directory_iterator(MAGNETO_TEST_DIR "/../schedule/programs")) {
-    std::ifstream file(entry.path());
-    std::ostringstream text;
-    text << file.rdbuf();
-    list.push_back(prepare(entry.path().stem().string(), loop::parse(text.str()), shape));
-  }
-  for (unsigned seed = 1000; seed < 1000 + random; ++seed)
-    list.push_back(prepare(base::concat("random", seed), schedule::random_equations(seed), shape));
-  return list;
-}
-
-std::string symbol_of(const Case& c, const std::string& kernel) { return base::concat(c.name, "__", kernel); }
-
-std::vector<codegen::Unit> units_of(const std::vector<Case>& list) {
-  std::vector<codegen::Unit> units;
-  for (const Case& c : list)
-    for (codegen::Unit unit : c.made.units) {
-      unit.name = symbol_of(c, unit.name);
-      units.push_back(unit);
-    }
-  return units;
-}
 
 void call(const plan::Step& step, void** buffers, const std::vector<int64_t>& symbols) {
   if (step.name == "magneto::sort") return sort(step, buffers, symbols);
@@ -70,8 +25,10 @@ void call(const plan::Step& step, void** buffers, const std::vector<int64_t>& sy
 
 void agree(const Case& c, const std::function<void*(const std::string&)>& find, const std::vector<int64_t>& symbols,
            Threads* threads) {
-  const Runner runner(c.made.plan,
-                      [&](const std::string& name) { return reinterpret_cast<Kernel*>(find(symbol_of(c, name))); });
+  const Runner runner(c.made.plan, [&](const plan::Plan& plan) {
+    return cpu_launcher(plan,
+                        [&](const std::string& name) { return reinterpret_cast<Kernel*>(find(symbol_of(c, name))); });
+  });
   loop::Memory expected(c.equations, symbols, 7), given(c.equations, symbols, 7);
   loop::Interpretation how;
   how.call_extern = [&](const loop::Equation& e, const std::vector<void*>& buffers) {
@@ -92,8 +49,6 @@ void agree(const Case& c, const std::function<void*(const std::string&)>& find, 
       << c.name << " with s0 = " << symbols[0] << ", s1 = " << symbols[1] << "\n"
       << loop::print(c.equations) << loop::print(*c.scheduled) << plan::print(c.made.plan);
 }
-
-const std::vector<std::vector<int64_t>> kSymbols = {{5, 37}, {1, 1}, {0, 3}, {3, 0}, {64, 130}};
 
 void agree(const std::vector<Case>& list, const std::function<void*(const std::string&)>& find) {
   Threads threads(3);
@@ -149,25 +104,6 @@ TEST(EndToEnd, OnePlanIsRunByManyAtATime) {
               c, [&](const std::string& name) { return code->get(name); }, {33, 70}, &threads);
     });
   for (std::thread& caller : callers) caller.join();
-}
-
-/// Layers of a norm, an extern call and an activation, one behind the other.
-loop::Program layers(int count) {
-  std::string text = "loop {\n  in x: f32[s0, 64]\n", equations;
-  std::string last = "x";
-  for (int k = 0; k < count; ++k) {
-    const std::string n = std::to_string(k);
-    text += "  in w" + n + ": f32[64]\n  temp m" + n + "_: f32[s0]\n  temp v" + n + "_: f32[s0]\n  temp n" + n +
-            "_: f32[s0, 64]\n  temp p" + n + "_: f32[s0, 64]\n  " + (k + 1 == count ? "out" : "temp") + " y" + n +
-            "_: f32[s0, 64]\n";
-    equations += "  m" + n + "_[i] = sum(j < 64, " + last + "[i, j]) / 64.0\n" + "  v" + n + "_[i] = sum(j < 64, (" +
-                 last + "[i, j] - m" + n + "_[i]) * (" + last + "[i, j] - m" + n + "_[i])) / 64.0\n" + "  n" + n +
-                 "_[i, j] = (" + last + "[i, j] - m" + n + "_[i]) * rsqrt(v" + n + "_[i] + 1e-05) * w" + n + "[j]\n" +
-                 "  extern \"double\" (n" + n + "_) -> (p" + n + "_) \"\"\n" + "  y" + n + "_[i, j] = " + last +
-                 "[i, j] * 0.5 + tanh(p" + n + "_[i, j])\n";
-    last = "y" + n + "_";
-  }
-  return loop::parse(text + equations + "}\n");
 }
 
 TEST(EndToEnd, EqualLayersShareKernelsAndMemory) {

@@ -58,8 +58,11 @@ TEST(Runner, StepsConditionsFaultsAndAllocators) {
   const plan::Plan plan = plan::parse(
       "plan {\n  in x: 4*s0\n  temp t: 4*s0 at 64\n  out y: 4*s0\n  arena 4*s0 + 64\n  where 1 <= s0\n"
       "  run add(x, t) points s0 grain 8\n  run add(t, y) points s0\n}\n");
-  EXPECT_THROW(Runner(plan, [](const std::string&) { return nullptr; }), base::Fault);
-  const Runner runner(plan, [](const std::string&) { return &add_one; });
+  const auto with_kernel = [](Kernel* kernel) {
+    return [kernel](const plan::Plan& p) { return cpu_launcher(p, [kernel](const std::string&) { return kernel; }); };
+  };
+  EXPECT_THROW(Runner(plan, with_kernel(nullptr)), base::Fault);
+  const Runner runner(plan, with_kernel(&add_one));
   Threads threads(2);
   int live = 0;
   Environment with;

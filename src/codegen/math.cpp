@@ -27,11 +27,16 @@ class Formula {
   Formula(Target& target, int lanes) : t_(target), lanes_(lanes) {}
 
   Value exp(const Value& x) {
-    const auto [r, half, rest] = reduced(clamped(x, -104, 89));
+    const Value limited = clamped(x, -104, 89);
+    const Value n = keep(round(mul(limited, real(1.4426950408889634))), "n");
+    const Value r = keep(reduce(limited, n), "r");
     const Value p = polynomial(
         r, {0.0013814554549753666, 0.008368736132979393, 0.04166838899254799, 0.1666652113199234, 0.4999999403953552});
     const Value y = add(fma(mul(r, r), p, r), real(1));
-    return mul(mul(y, half), rest);
+    if (const auto made = t_.scaled(y, n)) return *made;
+    const Value whole_n = keep(to_int(n), "k");
+    const Value half = keep(t_.binary(Op::kShr, whole_n, whole(1)), "half");
+    return mul(mul(y, power_of_two(half)), power_of_two(sub(whole_n, half)));
   }
 
   Value expm1(const Value& x) {
@@ -152,17 +157,6 @@ class Formula {
 
   Value power_of_two(const Value& n) {  // n from -126 to 127
     return t_.bits(Dtype::kF32, t_.binary(Op::kShl, add(n, whole(127)), whole(23)));
-  }
-
-  struct Reduced {
-    Value r, half, rest;
-  };
-  Reduced reduced(const Value& x) {
-    const Value n = keep(round(mul(x, real(1.4426950408889634))), "n");
-    const Value r = keep(reduce(x, n), "r");
-    const Value whole_n = keep(to_int(n), "k");
-    const Value half = keep(t_.binary(Op::kShr, whole_n, whole(1)), "half");
-    return {r, power_of_two(half), power_of_two(sub(whole_n, half))};
   }
 
   Value logarithm(const Value& x, bool base_two) {

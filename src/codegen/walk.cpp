@@ -332,9 +332,9 @@ class Walker {
       case Fold::kProd:
         return target_.assign(into.value, target_.binary(Op::kMul, into.value, value));
       case Fold::kMax:
-        return target_.assign(into.value, target_.binary(Op::kMax, into.value, value));
+        return target_.assign(into.value, target_.binary(Op::kMax, value, into.value));
       case Fold::kMin:
-        return target_.assign(into.value, target_.binary(Op::kMin, into.value, value));
+        return target_.assign(into.value, target_.binary(Op::kMin, value, into.value));
       case Fold::kAny:
         return target_.assign(into.value, target_.binary(Op::kOr, into.value, value));
       case Fold::kAll:

@@ -90,10 +90,10 @@ class Inliner {
       for (const AxisId axis : uses_.of(load.operands[d]).axes) read.push_back(axis);
     std::sort(read.begin(), read.end());
     read.erase(std::unique(read.begin(), read.end()), read.end());
-    size_t bound = reader.over.empty() ? core_of(program_, reader.target).size() : reader.over.size();
+    const size_t points = reader.over.empty() ? core_of(program_, reader.target).size() : reader.over.size();
+    size_t bound = points;
     for_each_part(program_, reader.value, [&](TermId id) {
-      if (program_.term(id).op == Op::kReduce)
-        bound = std::max(bound, reader.axes.size() + program_.term(id).axes.size());
+      if (program_.term(id).op == Op::kReduce) bound = std::max(bound, points + program_.term(id).axes.size());
     });
     return read.size() >= bound;
   }

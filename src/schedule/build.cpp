@@ -456,6 +456,18 @@ class Builder {
 
   // ---- the whole ---------------------------------------------------------------------------------------------------
 
+  /// Vectors in one step of a phase. Where a step is little work, a fold would wait for the fold of the step before.
+  int unroll_of(const Phase& phase) {
+    const Shape& shape = shop_.shape;
+    bool folds = false;
+    uint32_t work = 0;
+    for (const Statement& s : phase.body) {
+      folds |= s.kind == Statement::Kind::kFold;
+      work += shop_.weights.of(program_, s.value).work;
+    }
+    return folds && work < kDear && shape.threads == 1 ? std::max(shape.unroll, shape.accumulators) : shape.unroll;
+  }
+
   void assemble() {
     std::vector<Statement> body = std::move(fill_);
     for (size_t level = 0; level < row_.size(); ++level) {
@@ -467,7 +479,7 @@ class Builder {
         s.loop.emplace_back();
         Loop& l = s.loop.front();
         l.ranges = phase->ranges;
-        if (!lane_) shape_loop(program_, shop_.shape, shop_.shape.unroll, l);
+        if (!lane_) shape_loop(program_, shop_.shape, unroll_of(*phase), l);
         l.body = std::move(phase->body);
         body.push_back(std::move(s));
       }

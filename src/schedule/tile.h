@@ -11,6 +11,7 @@ namespace magneto::schedule {
 struct Shape {
   int vector = 16;          ///< elements in one vector
   int unroll = 1;           ///< vectors in one step of a phase
+  int accumulators = 4;     ///< of a fold of little work, on a CPU: an addition waits for the one before it
   int columns = 4;          ///< vectors of columns side by side in a column reduction
   int threads = 1;          ///< that share a point, on a GPU
   int64_t block = 4096;     ///< elements of one point, where a space has one long axis only

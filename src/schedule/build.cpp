@@ -21,6 +21,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "schedule/merge_internal.h"
+#include "schedule/stream_internal.h"
 #include "schedule/turn_internal.h"
 
 namespace magneto::schedule {
@@ -127,10 +128,30 @@ class Builder {
     } else if (space_.columns) {
       lane_ = outer.back();
       outer.pop_back();
-      const int64_t width = int64_t{shop_.shape.vector} * shop_.shape.columns;
-      cut_range(*lane_, width, "c", outer);
+      streams_ = can_stream();
+      const int64_t width = streams_ ? shop_.shape.streamed : int64_t{shop_.shape.vector} * shop_.shape.columns;
+      if (!streams_ || program_.as_size(lane_->end)->value_or(width + 1) > width) cut_range(*lane_, width, "c", outer);
     }
     kernel_.outer = std::move(outer);
+  }
+
+  /// Whether a column reduction may walk whole rows (stream_internal.h): its folds read no value of a column, and what
+  /// is no fold comes behind them.
+  bool can_stream() {
+    const Shape& shape = shop_.shape;
+    const int64_t side_by_side = int64_t{shape.vector} * shape.columns;
+    if (shape.threads > 1 || program_.as_size(lane_->end)->value_or(side_by_side + 1) <= side_by_side) return false;
+    return std::all_of(members_.begin(), members_.end(), [&](const Member& m) {
+      bool reads_member = false, fits = true;
+      for_each_part(program_, m.value, [&](TermId id) {
+        const Term& t = term(id);
+        reads_member |= member(t) != SIZE_MAX;
+        if (t.op != Op::kReduce) return;
+        fits &= t.fold == Fold::kSum || t.fold == Fold::kProd || t.fold == Fold::kMax || t.fold == Fold::kMin;
+        for_each_part(program_, t.operands[0], [&](TermId part) { fits &= member(term(part)) == SIZE_MAX; });
+      });
+      return fits && (reads_member || shop_.uses.of(m.value).reduces);
+    });
   }
 
   std::vector<Walked> walked() const {
@@ -435,6 +456,7 @@ class Builder {
   bool hoists(const Phase& phase, TermId id) {
     const Use& use = shop_.uses.of(id);
     if (!use.loads || use.may_fault) return false;
+    if (streams_ && shop_.uses.depends(id, lane_->axis)) return false;
     bool some = true;
     for (const Range& r : phase.ranges) {
       if (shop_.uses.depends(id, r.axis)) return false;
@@ -469,6 +491,7 @@ class Builder {
   }
 
   void assemble() {
+    if (streams_) return assemble_stream();
     std::vector<Statement> body = std::move(fill_);
     for (size_t level = 0; level < row_.size(); ++level) {
       for (Statement& s : row_[level]) body.push_back(std::move(s));
@@ -500,11 +523,21 @@ class Builder {
     kernel_.body.push_back(std::move(s));
   }
 
+  void assemble_stream() {
+    base::check(phases_.size() == 1 && last_ == 1, "tile: a column reduction of more than one phase is not streamed");
+    Streamed made =
+        stream(program_, shop_.shape, {*lane_, phases_[0]->ranges, std::move(phases_[0]->body), std::move(row_[1])});
+    kernel_.rows = std::move(made.kept);
+    kernel_.body = std::move(row_[0]);
+    for (Statement& s : made.body) kernel_.body.push_back(std::move(s));
+  }
+
   Workshop& shop_;
   Program& program_;
   Space space_;
   std::vector<Range> inner_;
   std::optional<Range> lane_;
+  bool streams_ = false;
   bool rewritten_ = false;
   std::vector<Statement> fill_;
   size_t rank_ = 0, last_ = 0, level_ = 0;

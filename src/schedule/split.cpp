@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kLong = 1 << 15;   ///< elements from which on a second kernel pays
 constexpr int64_t kBlock = 1 << 13;  ///< elements of one part, about
-constexpr int64_t kColumns = 64;     ///< computed side by side
+constexpr int64_t kRows = 64;        ///< of one part of a column sum, at least: its results are a row, too
 
 /// The only reduction of an equation, when it can be cut.
 TermId one_reduction(const Program& program, const Uses& uses, const Equation& e) {
@@ -37,7 +37,7 @@ TermId one_reduction(const Program& program, const Uses& uses, const Equation& e
 
 }  // namespace
 
-void split(Program& program, int64_t few_points) {
+void split(Program& program, int64_t few_points, int64_t columns) {
   const Uses uses(program);
   std::vector<Equation> made;
   for (Equation& e : program.equations) {
@@ -61,14 +61,14 @@ void split(Program& program, int64_t few_points) {
       if (&r != &ranges.front()) rest = rest * *end;
     }
     // of a column sum, so many columns are one point of the outer space
-    const int64_t together = space_of(program, uses, e).columns ? kColumns : 1;
+    const int64_t together = space_of(program, uses, e).columns ? columns : 1;
     const bool few = points.is_constant() && points.value_or(0) > 0 && points.value_or(0) < few_points * together;
     if (!box || !few || (row.is_constant() && row.value_or(0) * points.value_or(1) < kLong)) {
       keep();
       continue;
     }
     const int64_t across = rest.value_or(64) * std::min(points.value_or(1), together);
-    const int64_t width = std::max<int64_t>(1, kBlock / std::max<int64_t>(1, across));
+    const int64_t width = std::max<int64_t>(together > 1 ? kRows : 1, kBlock / std::max<int64_t>(1, across));
     const Expr size = *program.as_size(ranges.front().end);
     const Expr parts = Expr::ceil_div(size, width);
     if (parts.is_constant() && parts.value_or(0) < 2) {

@@ -11,6 +11,7 @@ namespace magneto::schedule {
 /// s[] = sum(i0 < (n + 1023) // 1024, part[i0]), where the results are too few to keep the machine busy. The order of a
 /// sum changes, as it does with every accumulator. Runs after simplify and before fuse, so that reductions over the
 /// same data are cut alike and join.
-void split(loop::Program& program, int64_t few_points);
+/// `together`: so many columns of a column sum are one point.
+void split(loop::Program& program, int64_t few_points, int64_t together = 64);
 
 }  // namespace magneto::schedule

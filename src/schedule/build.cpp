@@ -94,7 +94,10 @@ class Builder {
   Kernel run() {
     kernel_.name = base::concat("k_", program_.buffer(members_.back().e->target).name);
     kernel_.threads = shop_.shape.threads;
-    if (space_.inner.empty()) merge();
+    if (space_.inner.empty())
+      merge();
+    else if (!space_.columns)
+      merge_inner();
     if (!space_.inner.empty() || !turn_around()) lay_out();
     find_levels();
     decide_rows();
@@ -178,6 +181,35 @@ class Builder {
     take(list);
   }
 
+  /// The same for the axes of a row.
+  void merge_inner() {
+    const size_t rank = space_.outer.size();
+    size_t apart = rank;
+    std::vector<TermId> sizes = space_.outer;
+    for (size_t k = 0; k < space_.inner.size(); ++k) {
+      const Range& r = space_.inner[k];
+      const bool whole = program_.as_size(r.begin) == Expr(0) && program_.as_size(r.end);
+      if (r.axis != canonical_axis(program_, rank + k)) return;
+      if (!whole) apart = rank + k + 1;
+      sizes.push_back(whole ? r.end : program_.constant_int(1, Dtype::kI64));
+    }
+    if (apart + 1 >= sizes.size()) return;
+    std::vector<Walked> list = walked();
+    const auto merged = merge_axes(program_, shop_.uses, sizes, list, apart);
+    if (!merged) return;
+    space_.inner.resize(merged->size() - rank);
+    space_.inner.back().end = merged->back();
+    for (size_t k = 0; k < members_.size(); ++k) {  // an element has all axes of the space
+      Member& m = members_[k];
+      m.element = core_of(program_, m.e->target).size() == sizes.size() && !shop_.uses.of(m.value).reduces;
+      m.value = list[k].value;
+      m.into = list[k].into;
+      m.place = list[k].place;
+    }
+    inner_merged_ = true;
+    shop_.uses.extend(program_);
+  }
+
   /// What is read across the direction of the stores goes through tiles (turn_internal.h).
   bool turn_around() {
     std::vector<Walked> list = walked();
@@ -245,7 +277,8 @@ class Builder {
   void find_levels() {
     for (Member& m : members_) {
       const size_t rank = core_of(program_, m.e->target).size();
-      m.element = !inner_.empty() && (rewritten_ || rank == rank_ + inner_.size()) && !shop_.uses.of(m.value).reduces;
+      if (!inner_merged_)
+        m.element = !inner_.empty() && (rewritten_ || rank == rank_ + inner_.size()) && !shop_.uses.of(m.value).reduces;
       m.level = level_of(m.value);
       last_ = std::max(last_, m.level);
     }
@@ -538,7 +571,7 @@ class Builder {
   std::vector<Range> inner_;
   std::optional<Range> lane_;
   bool streams_ = false;
-  bool rewritten_ = false;
+  bool rewritten_ = false, inner_merged_ = false;
   std::vector<Statement> fill_;
   size_t rank_ = 0, last_ = 0, level_ = 0;
   std::vector<Member> members_;

@@ -3,7 +3,7 @@
 //        results that overflow or are denormal come out right.
 // log:   x = 2^e (1 + f) with 1 + f in [sqrt 1/2, sqrt 2], log (1 + f) = f - f^2 / 2 + f^3 P(f).
 // tanh:  an odd polynomial near 0, else 1 - 2 / (e^2x + 1).
-// erf:   an odd polynomial near 0, else 1 - e^-R(x) with R = -log erfc, which is almost a parabola.
+// erf:   an odd polynomial near 0, else one of the distance from the middle of [0.92, 3.92], behind which it is 1.
 // sin, cos, tan: reduced by multiples of pi/2 and evaluated in f64: the reduction needs its digits anyway.
 // The coefficients are minimax fits of our own (iteratively reweighted least squares at Chebyshev points).
 #include "codegen/math.h"
@@ -11,6 +11,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <limits>
+#include <vector>
 
 #include "base/check.h"
 
@@ -79,12 +80,14 @@ class Formula {
         polynomial(z, {8.334095036843792e-05, -0.0008134159143082798, 0.005200276616960764, -0.026859091594815254,
                        0.11283689737319946, -0.37612631916999817, 0.12837916612625122});
     const Value small = fma(x, p, x);
-    const Value b = keep(where(compare(Op::kGt, a, real(4)), real(4), a), "b");
-    const Value r =
-        polynomial(b, {2.0828736523981206e-05, -0.00043139487388543785, 0.004156260751187801, -0.02508063055574894,
-                       0.1082204058766365, 0.6334008574485779, 1.129488468170166, -0.00016920680354814976});
-    const Value e = exp(keep(t_.unary(Op::kNeg, r), "minus_r"));
-    const Value large = t_.binary(Op::kCopysign, sub(real(1), e), x);
+    const Value b = keep(where(compare(Op::kGt, a, real(3.92)), real(3.92), a), "b");
+    const Value t = keep(fma(b, real(0.6666666865348816), real(-1.6133333444595337)), "t");
+    const Value y =
+        polynomial(t, {0.00037038853042759, -0.00013553370081353933, -0.002388913417235017, 0.0029533077031373978,
+                       0.0038232197985053062, -0.012696660123765469, 0.011911672540009022, 0.0056516979821026325,
+                       -0.03468916565179825, 0.05708055570721626, -0.057441238313913345, 0.03891957178711891,
+                       -0.017581401392817497, 0.004843192175030708, 0.9993792772293091});
+    const Value large = t_.binary(Op::kCopysign, where(compare(Op::kGt, y, real(1)), real(1), y), x);
     return where(compare(Op::kLt, a, real(0.92)), small, large);
   }
 
@@ -120,6 +123,7 @@ class Formula {
   }
 
  private:
+  static constexpr size_t kLong = 8;  ///< coefficients
   static constexpr double kInf = std::numeric_limits<double>::infinity();
 
   Value real(double v) { return t_.constant({Dtype::kF32, lanes_}, Number::of(v)); }
@@ -138,12 +142,19 @@ class Formula {
   Value to_int(const Value& a) { return t_.cast(Dtype::kI32, a); }
   Value sub_int(const Value& a, int64_t b) { return sub(a, whole(b)); }
 
-  /// Highest power first.
+  /// Highest power first. A long one is two of the square, for the even and the odd powers: half as long a wait.
   Value polynomial(const Value& x, std::initializer_list<double> coefficients) {
+    const std::vector<double> list(coefficients);
     const auto constant = [&](double v) { return x.type.dtype == Dtype::kF64 ? real64(v) : real(v); };
-    Value y = constant(*coefficients.begin());
-    for (auto c = coefficients.begin() + 1; c != coefficients.end(); ++c) y = keep(fma(y, x, constant(*c)), "p");
-    return y;
+    const auto every = [&](const Value& of, size_t first, size_t step) {
+      Value y = constant(list[first]);
+      for (size_t k = first + step; k < list.size(); k += step) y = keep(fma(y, of, constant(list[k])), "p");
+      return y;
+    };
+    if (list.size() < kLong) return every(x, 0, 1);
+    const Value square = keep(mul(x, x), "square");
+    const size_t even = (list.size() - 1) % 2;
+    return keep(fma(every(square, 1 - even, 2), x, every(square, even, 2)), "p");
   }
 
   Value clamped(const Value& x, double least, double most) {  // NaN stays

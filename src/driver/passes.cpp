@@ -47,9 +47,7 @@ void schedule(loop::Program& program, Passes& passes, const schedule::Shape& sha
     schedule::inline_cheap(p);
     schedule::simplify(p);  // what was put together may fold
   });
-  passes.run_optional("split", program, [&](loop::Program& p) {
-    schedule::split(p, shape.few_points, shape.threads == 1 ? shape.streamed : 64);
-  });
+  passes.run_optional("split", program, [&](loop::Program& p) { schedule::split(p, shape); });
   passes.run_optional("fuse", program, schedule::fuse);
   passes.run("tile", program, [&](loop::Program& p) { schedule::tile(p, shape); });
 }

@@ -8,6 +8,7 @@
 #include "schedule/simplify.h"
 #include "schedule/space_internal.h"
 #include "schedule/terms_internal.h"
+#include "schedule/tile.h"
 
 namespace magneto::schedule {
 
@@ -37,7 +38,7 @@ TermId one_reduction(const Program& program, const Uses& uses, const Equation& e
 
 }  // namespace
 
-void split(Program& program, int64_t few_points, int64_t columns) {
+void split(Program& program, const Shape& shape) {
   const Uses uses(program);
   std::vector<Equation> made;
   for (Equation& e : program.equations) {
@@ -61,8 +62,9 @@ void split(Program& program, int64_t few_points, int64_t columns) {
       if (&r != &ranges.front()) rest = rest * *end;
     }
     // of a column sum, so many columns are one point of the outer space
+    const int64_t columns = shape.threads == 1 ? shape.streamed : int64_t{shape.vector} * shape.columns;
     const int64_t together = space_of(program, uses, e).columns ? columns : 1;
-    const bool few = points.is_constant() && points.value_or(0) > 0 && points.value_or(0) < few_points * together;
+    const bool few = points.is_constant() && points.value_or(0) > 0 && points.value_or(0) < shape.few_points * together;
     if (!box || !few || (row.is_constant() && row.value_or(0) * points.value_or(1) < kLong)) {
       keep();
       continue;

@@ -12,7 +12,6 @@
 
 #include "aten/calls.h"
 #include "aten/convert_internal.h"
-#include "aten/program.h"
 #include "aten/threads_internal.h"
 #include "base/check.h"
 #include "runtime/cuda.h"
@@ -140,10 +139,8 @@ struct Kernels::Body {
   std::vector<bool> is_kept;           ///< of buffers: an output or a store wants it at the end
   std::vector<Origin> of_buffer;
   std::vector<std::unique_ptr<Call>> calls;  ///< by step
-  std::vector<int> bumps;                    ///< of inputs: how often its version is counted up
   c10::Device device = c10::kCPU;
-  std::shared_ptr<const void> code;
-  std::shared_ptr<const Program> program;
+  Around around;
 
   struct Run;
 };
@@ -160,7 +157,7 @@ struct Kernels::Body::Run {
   const at::Tensor& tensor(BufferId id) const {
     const Origin origin = body.of_buffer[id.index()];
     if (origin.from == From::kInput) return inputs[origin.index];
-    if (origin.from == From::kConstant) return body.program->constants()[origin.index];
+    if (origin.from == From::kConstant) return body.around.constants[origin.index];
     return made[id.index()];
   }
 
@@ -230,8 +227,8 @@ struct Kernels::Body::Run {
       changed = true;
       tensor(store.into).copy_(made[store.value.index()]);
     }
-    for (size_t i = 0; i < body.bumps.size(); ++i)
-      for (int n = 0; n < body.bumps[i]; ++n) inputs[i].unsafeGetTensorImpl()->bump_version();
+    for (size_t i = 0; i < body.around.bumps.size(); ++i)
+      for (int n = 0; n < body.around.bumps[i]; ++n) inputs[i].unsafeGetTensorImpl()->bump_version();
   }
 
   at::Tensor output(size_t k) const {
@@ -289,21 +286,18 @@ OnDevice::OnDevice(types::Device device) {
 }
 OnDevice::~OnDevice() = default;
 
-Kernels::Kernels(plan::Plan plan, plan::Signature signature, const runtime::MakeLauncher& launcher,
-                 std::shared_ptr<const void> code, std::shared_ptr<const Program> program)
+Kernels::Kernels(plan::Plan plan, plan::Signature signature, const runtime::MakeLauncher& launcher, Around around)
     : body_(std::make_unique<Body>(std::move(plan), std::move(signature), launcher)) {
-  body_->code = std::move(code);
-  body_->program = std::move(program);
-  body_->bumps = body_->program->bumps();
+  body_->around = std::move(around);
   for (const TensorType& type : body_->signature.types) body_->device = to_torch(type.device);
 }
 Kernels::~Kernels() = default;
 
-bool Kernels::writes_inputs() const { return body_->program->writes_inputs(); }
+bool Kernels::writes_inputs() const { return body_->around.fallback->writes_inputs(); }
 
 Kernels::Failure Kernels::run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs) const {
   if (!body_->signature.stores.empty() && overlap(body_->signature, body_->layouts, inputs))
-    return body_->program->run(inputs, symbols, outputs);
+    return body_->around.fallback->run(inputs, symbols, outputs);
   Body::Run run{*body_, inputs, symbols, {}, {}, false};
   try {
     const c10::OptionalDeviceGuard device(body_->device.is_cpu() ? std::nullopt : std::optional(body_->device));
@@ -325,7 +319,7 @@ Kernels::Failure Kernels::run(std::span<at::Tensor> inputs, std::span<const int6
     const runtime::Outcome outcome = body_->runner.run(run.memory, {symbols.begin(), symbols.end()}, with);
     if (outcome != runtime::Outcome::kDone) {
       base::check(!run.changed, "kernels: a kernel failed after a random number was drawn");
-      return body_->program->run(inputs, symbols, outputs);
+      return body_->around.fallback->run(inputs, symbols, outputs);
     }
     run.store();
     for (size_t k = 0; k < body_->signature.outputs.size(); ++k) outputs.push_back(run.output(k));

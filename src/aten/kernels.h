@@ -1,6 +1,7 @@
 // aten/kernels.h: a plan of kernels and extern calls on torch's tensors, below autograd.
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "aten/executable.h"
 #include "plan/plan.h"
@@ -8,8 +9,6 @@
 #include "types/device.h"
 
 namespace magneto::aten {
-
-class Program;
 
 /// Makes a device the current one as long as it lives, and gives this thread its context.
 class OnDevice {
@@ -25,10 +24,15 @@ class OnDevice {
 
 class Kernels : public Executable {
  public:
-  /// `program` computes the same graph: it serves inputs that overlap where one is written to, and calls that fail, so
-  /// that errors are eager's. `code` is what keeps the functions that are launched.
-  Kernels(plan::Plan plan, plan::Signature signature, const runtime::MakeLauncher& launcher,
-          std::shared_ptr<const void> code, std::shared_ptr<const Program> program);
+  struct Around {
+    std::vector<at::Tensor> constants;  ///< of the graph
+    std::vector<int> bumps;             ///< of each input: how often its version is counted up; empty: never
+    /// Computes the same graph: it serves inputs that overlap where one is written to, and calls that fail, so that
+    /// errors are eager's.
+    std::shared_ptr<const Executable> fallback;
+    std::shared_ptr<const void> code;  ///< what keeps the functions that are launched
+  };
+  Kernels(plan::Plan plan, plan::Signature signature, const runtime::MakeLauncher& launcher, Around around);
   ~Kernels() override;
 
   Failure run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs) const override;

@@ -3,7 +3,7 @@
 //        results that overflow or are denormal come out right.
 // log:   x = 2^e (1 + f) with 1 + f in [sqrt 1/2, sqrt 2], log (1 + f) = f - f^2 / 2 + f^3 P(f).
 // tanh:  an odd polynomial near 0, else 1 - 2 / (e^2x + 1).
-// erf:   an odd polynomial near 0, else 1 - e^-R(x) with R = -log erfc, which is almost a parabola.
+// erf:   an odd polynomial near 0, else one of the distance from the middle of [0.92, 3.92], behind which it is 1.
 // sin, cos, tan: reduced by multiples of pi/2 and evaluated in f64: the reduction needs its digits anyway.
 // The coefficients are minimax fits of our own (iteratively reweighted least squares at Chebyshev points).
 #include "codegen/math.h"
@@ -11,6 +11,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <limits>
+#include <vector>
 
 #include "base/check.h"
 
@@ -27,11 +28,16 @@ class Formula {
   Formula(Target& target, int lanes) : t_(target), lanes_(lanes) {}
 
   Value exp(const Value& x) {
-    const auto [r, half, rest] = reduced(clamped(x, -104, 89));
+    const Value limited = clamped(x, -104, 89);
+    const Value n = keep(round(mul(limited, real(1.4426950408889634))), "n");
+    const Value r = keep(reduce(limited, n), "r");
     const Value p = polynomial(
         r, {0.0013814554549753666, 0.008368736132979393, 0.04166838899254799, 0.1666652113199234, 0.4999999403953552});
     const Value y = add(fma(mul(r, r), p, r), real(1));
-    return mul(mul(y, half), rest);
+    if (const auto made = t_.scaled(y, n)) return *made;
+    const Value whole_n = keep(to_int(n), "k");
+    const Value half = keep(t_.binary(Op::kShr, whole_n, whole(1)), "half");
+    return mul(mul(y, power_of_two(half)), power_of_two(sub(whole_n, half)));
   }
 
   Value expm1(const Value& x) {
@@ -74,12 +80,14 @@ class Formula {
         polynomial(z, {8.334095036843792e-05, -0.0008134159143082798, 0.005200276616960764, -0.026859091594815254,
                        0.11283689737319946, -0.37612631916999817, 0.12837916612625122});
     const Value small = fma(x, p, x);
-    const Value b = keep(where(compare(Op::kGt, a, real(4)), real(4), a), "b");
-    const Value r =
-        polynomial(b, {2.0828736523981206e-05, -0.00043139487388543785, 0.004156260751187801, -0.02508063055574894,
-                       0.1082204058766365, 0.6334008574485779, 1.129488468170166, -0.00016920680354814976});
-    const Value e = exp(keep(t_.unary(Op::kNeg, r), "minus_r"));
-    const Value large = t_.binary(Op::kCopysign, sub(real(1), e), x);
+    const Value b = keep(where(compare(Op::kGt, a, real(3.92)), real(3.92), a), "b");
+    const Value t = keep(fma(b, real(0.6666666865348816), real(-1.6133333444595337)), "t");
+    const Value y =
+        polynomial(t, {0.00037038853042759, -0.00013553370081353933, -0.002388913417235017, 0.0029533077031373978,
+                       0.0038232197985053062, -0.012696660123765469, 0.011911672540009022, 0.0056516979821026325,
+                       -0.03468916565179825, 0.05708055570721626, -0.057441238313913345, 0.03891957178711891,
+                       -0.017581401392817497, 0.004843192175030708, 0.9993792772293091});
+    const Value large = t_.binary(Op::kCopysign, where(compare(Op::kGt, y, real(1)), real(1), y), x);
     return where(compare(Op::kLt, a, real(0.92)), small, large);
   }
 
@@ -115,6 +123,7 @@ class Formula {
   }
 
  private:
+  static constexpr size_t kLong = 8;  ///< coefficients
   static constexpr double kInf = std::numeric_limits<double>::infinity();
 
   Value real(double v) { return t_.constant({Dtype::kF32, lanes_}, Number::of(v)); }
@@ -133,12 +142,19 @@ class Formula {
   Value to_int(const Value& a) { return t_.cast(Dtype::kI32, a); }
   Value sub_int(const Value& a, int64_t b) { return sub(a, whole(b)); }
 
-  /// Highest power first.
+  /// Highest power first. A long one is two of the square, for the even and the odd powers: half as long a wait.
   Value polynomial(const Value& x, std::initializer_list<double> coefficients) {
+    const std::vector<double> list(coefficients);
     const auto constant = [&](double v) { return x.type.dtype == Dtype::kF64 ? real64(v) : real(v); };
-    Value y = constant(*coefficients.begin());
-    for (auto c = coefficients.begin() + 1; c != coefficients.end(); ++c) y = keep(fma(y, x, constant(*c)), "p");
-    return y;
+    const auto every = [&](const Value& of, size_t first, size_t step) {
+      Value y = constant(list[first]);
+      for (size_t k = first + step; k < list.size(); k += step) y = keep(fma(y, of, constant(list[k])), "p");
+      return y;
+    };
+    if (list.size() < kLong) return every(x, 0, 1);
+    const Value square = keep(mul(x, x), "square");
+    const size_t even = (list.size() - 1) % 2;
+    return keep(fma(every(square, 1 - even, 2), x, every(square, even, 2)), "p");
   }
 
   Value clamped(const Value& x, double least, double most) {  // NaN stays
@@ -152,17 +168,6 @@ class Formula {
 
   Value power_of_two(const Value& n) {  // n from -126 to 127
     return t_.bits(Dtype::kF32, t_.binary(Op::kShl, add(n, whole(127)), whole(23)));
-  }
-
-  struct Reduced {
-    Value r, half, rest;
-  };
-  Reduced reduced(const Value& x) {
-    const Value n = keep(round(mul(x, real(1.4426950408889634))), "n");
-    const Value r = keep(reduce(x, n), "r");
-    const Value whole_n = keep(to_int(n), "k");
-    const Value half = keep(t_.binary(Op::kShr, whole_n, whole(1)), "half");
-    return {r, power_of_two(half), power_of_two(sub(whole_n, half))};
   }
 
   Value logarithm(const Value& x, bool base_two) {

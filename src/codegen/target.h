@@ -6,6 +6,7 @@
 // written into the scope around it, while the loop's own text is still being made.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,6 +73,8 @@ class Target {
   virtual Value binary(loop::Op op, const Value& a, const Value& b) = 0;
   virtual Value where(const Value& condition, const Value& a, const Value& b) = 0;
   virtual Value fma(const Value& a, const Value& b, const Value& c) = 0;
+  /// a * 2^n for a whole n (of a's type), where one instruction does it; overflow and denormal results included.
+  virtual std::optional<Value> scaled(const Value& /*a*/, const Value& /*n*/) { return std::nullopt; }
   virtual Value cast(loop::Dtype to, const Value& a) = 0;
   virtual Value bits(loop::Dtype to, const Value& a) = 0;
   virtual Value splat(const Value& a, int lanes) = 0;

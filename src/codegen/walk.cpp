@@ -307,6 +307,8 @@ class Walker {
           if (sharing_ && guard_) sharing_->when(*guard_);
           if (s.kind == Statement::Kind::kStore)
             target_.store(place, value, !in_phase_ && !lane_axis_.valid());
+          else if (place.type.lanes > 1)  // no two lanes meet
+            target_.store(place, folded(*s.fold, value, target_.load(place)), false);
           else
             target_.update(place, *s.fold, value, s.atomic, !in_phase_ && !lane_axis_.valid());
         }
@@ -336,25 +338,27 @@ class Walker {
     return made;
   }
 
+  /// What was folded so far with one value more; not argmax and argmin.
+  Value folded(Fold fold, const Value& value, const Value& so_far) {
+    switch (fold) {
+      case Fold::kProd:
+        return target_.binary(Op::kMul, so_far, value);
+      case Fold::kMax:
+        return target_.binary(Op::kMax, value, so_far);
+      case Fold::kMin:
+        return target_.binary(Op::kMin, value, so_far);
+      case Fold::kAny:
+        return target_.binary(Op::kOr, so_far, value);
+      case Fold::kAll:
+        return target_.binary(Op::kAnd, so_far, value);
+      default:
+        return target_.binary(Op::kAdd, so_far, value);
+    }
+  }
+
   /// Joins a fold with another, or with an element.
   void join(Fold fold, Accumulator& into, const Value& value, const Value& position) {
-    switch (fold) {
-      case Fold::kSum:
-        return target_.assign(into.value, target_.binary(Op::kAdd, into.value, value));
-      case Fold::kProd:
-        return target_.assign(into.value, target_.binary(Op::kMul, into.value, value));
-      case Fold::kMax:
-        return target_.assign(into.value, target_.binary(Op::kMax, into.value, value));
-      case Fold::kMin:
-        return target_.assign(into.value, target_.binary(Op::kMin, into.value, value));
-      case Fold::kAny:
-        return target_.assign(into.value, target_.binary(Op::kOr, into.value, value));
-      case Fold::kAll:
-        return target_.assign(into.value, target_.binary(Op::kAnd, into.value, value));
-      case Fold::kArgmax:
-      case Fold::kArgmin:
-        break;
-    }
+    if (!gives_position(fold)) return target_.assign(into.value, folded(fold, value, into.value));
     const auto either = [&](const Value& a, const Value& b) { return target_.binary(Op::kOr, a, b); };
     const auto both = [&](const Value& a, const Value& b) { return target_.binary(Op::kAnd, a, b); };
     const Value a = into.value, b = target_.keep(value, "b");
@@ -404,12 +408,18 @@ class Walker {
     return list;
   }
 
-  // ---- loops
-  // -----------------------------------------------------------------------------------------------------------
+  // ---- loops ---------------------------------------------------------------------------------------------------------
 
-  static bool updates(const Loop& l) {
-    return std::any_of(l.body.begin(), l.body.end(),
-                       [](const Statement& s) { return s.kind == Statement::Kind::kUpdate; });
+  /// Whether two steps along the last axis may update one place: then they are written one after the other.
+  bool updates(const Loop& l) const {
+    return std::any_of(l.body.begin(), l.body.end(), [&](const Statement& s) {
+      if (s.kind != Statement::Kind::kUpdate) return false;
+      if (s.atomic || sharing_ || is_half(program_.buffer(s.buffer).type.dtype)) return true;
+      const bool by_value =
+          std::any_of(s.index.begin(), s.index.end(), [&](TermId id) { return !uses_.of(id).locals.empty(); });
+      const auto stride = stride_along(program_, uses_, s.buffer, s.index, l.ranges.back().axis);
+      return by_value || !stride || !(*stride == types::Expr(1));
+    });
   }
 
   Value limit(const Value& end, int64_t step) {

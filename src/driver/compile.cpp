@@ -48,7 +48,10 @@ void check_aliases(const autograd::Functional& functional, const lower::Lowered&
 std::unique_ptr<Compilation> compile(const graph::Graph& graph, const Request& request, Passes& passes) {
   auto made = std::make_unique<Compilation>();
   autograd::Functional functional;
-  passes.time("functionalise", [&] { functional = autograd::functionalise(graph, request.default_dtype); });
+  if (request.is_functional)
+    functional.graph = graph;
+  else
+    passes.time("functionalise", [&] { functional = autograd::functionalise(graph, request.default_dtype); });
   base::check(functional.reason.empty(), functional.reason);
   passes.time("expand", [&] { made->functional = lower::expand(functional.graph, request.default_dtype); });
   lower::Lowered lowered;

@@ -26,6 +26,7 @@ struct Request {
   types::Dtype default_dtype = types::Dtype::kF32;
   schedule::Shape shape;
   types::Device::Kind device = types::Device::Kind::kCpu;
+  bool is_functional = false;  ///< the graph needs no functionalise
   bool keeps_texts = false;  ///< for whoever reads Compilation::equations
 };
 

@@ -1,5 +1,6 @@
 #include "loop/program.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -54,13 +55,13 @@ int64_t wrap_to(Dtype dtype, int64_t value) {
   }
 }
 
-size_t Program::Hash::operator()(const Term& term) const {
+static size_t hash_of(const Term& term) {
   size_t hash = static_cast<size_t>(term.op) * 64 + static_cast<size_t>(term.dtype);
   mix(hash, static_cast<size_t>(term.fold));
   mix(hash, term.id);
   for (const TermId id : term.operands) mix(hash, id.index());
   for (const AxisId id : term.axes) mix(hash, id.index());
-  return hash;
+  return hash ^ (hash >> 32);
 }
 
 BufferId Program::add_buffer(std::string name, types::TensorType type, Role role) {
@@ -95,9 +96,24 @@ LocalId Program::add_local(std::string name, Dtype dtype) {
 }
 
 TermId Program::intern(Term term) {
-  const auto [at, is_new] = known_.try_emplace(term, TermId(terms_.size()));
-  if (is_new) terms_.push_back(std::move(term));
-  return at->second;
+  if (2 * terms_.size() >= slots_.size()) {
+    slots_.assign(std::max<size_t>(256, 2 * slots_.size()), kFree);
+    for (size_t n = 0; n < terms_.size(); ++n) slots_[slot_of(terms_[n], hashes_[n])] = static_cast<uint32_t>(n);
+  }
+  const size_t hash = hash_of(term), slot = slot_of(term, hash);
+  if (slots_[slot] != kFree) return TermId(slots_[slot]);
+  slots_[slot] = static_cast<uint32_t>(terms_.size());
+  hashes_.push_back(hash);
+  terms_.push_back(std::move(term));
+  return TermId(terms_.size() - 1);
+}
+
+size_t Program::slot_of(const Term& term, size_t hash) const {
+  const size_t mask = slots_.size() - 1;
+  size_t slot = hash & mask;
+  while (slots_[slot] != kFree && !(hashes_[slots_[slot]] == hash && terms_[slots_[slot]] == term))
+    slot = (slot + 1) & mask;
+  return slot;
 }
 
 TermId Program::number(Number value, Dtype dtype) {

@@ -202,11 +202,12 @@ class Program {
   TermId intern(Term term);
   TermId number(Number value, Dtype dtype);
 
-  struct Hash {
-    size_t operator()(const Term& term) const;
-  };
+  size_t slot_of(const Term& term, size_t hash) const;  ///< where it is, or a free one
+
+  static constexpr uint32_t kFree = UINT32_MAX;
   std::vector<Term> terms_;
-  std::unordered_map<Term, TermId, Hash> known_;
+  std::vector<size_t> hashes_;   ///< of each term
+  std::vector<uint32_t> slots_;  ///< terms by their hash; a power of two, at most half of it taken
   std::vector<Buffer> buffers_;
   std::unordered_map<BufferId, BufferId> view_of_;
   std::vector<std::string> axes_;

@@ -8,7 +8,11 @@ namespace {
 
 template <class Id>
 void join(std::vector<Id>& into, const std::vector<Id>& from) {
-  if (from.empty()) return;
+  if (std::includes(into.begin(), into.end(), from.begin(), from.end())) return;
+  if (into.empty()) {
+    into = from;
+    return;
+  }
   std::vector<Id> both;
   both.reserve(into.size() + from.size());
   std::set_union(into.begin(), into.end(), from.begin(), from.end(), std::back_inserter(both));

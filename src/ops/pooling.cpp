@@ -1,15 +1,9 @@
 // Pooling and upsampling of images. Results are channels last when the input suggests it.
-#include "ops/rules_internal.h"
+#include "ops/pooling_internal.h"
 
 namespace magneto::ops {
 
-namespace {
-
-struct Pair {
-  int64_t h = 0, w = 0;
-};
-// Two numbers, or one for both; `otherwise` for an empty list.
-std::optional<Pair> pair_at(const Call& call, size_t i, std::optional<Pair> otherwise = std::nullopt) {
+std::optional<Pair> pair_at(const Call& call, size_t i, std::optional<Pair> otherwise) {
   const auto list = numbers(call, i);
   if (!list) return std::nullopt;
   if (list->empty()) return otherwise;
@@ -17,37 +11,6 @@ std::optional<Pair> pair_at(const Call& call, size_t i, std::optional<Pair> othe
   return list->size() == 2 ? std::optional(Pair{(*list)[0], (*list)[1]}) : std::nullopt;
 }
 
-// One dimension of the result. The last window starts inside the image or the padding to its left.
-std::optional<int64_t> windows(const Call& call, const Expr& size, int64_t kernel, int64_t stride, int64_t padding,
-                               int64_t dilation, bool ceil_mode) {
-  const auto n = fixed_size(call, size);
-  if (!n || kernel <= 0 || stride <= 0 || dilation <= 0 || padding < 0 || padding > kernel / 2) return std::nullopt;
-  const int64_t room = *n + 2 * padding - dilation * (kernel - 1) - 1;
-  const int64_t rounded = room + (ceil_mode ? stride - 1 : 0);
-  int64_t count = (rounded >= 0 ? rounded / stride : -1) + 1;
-  if (ceil_mode && (count - 1) * stride >= *n + padding) --count;
-  return count > 0 ? std::optional(count) : std::nullopt;
-}
-
-struct Window {
-  Pair kernel, stride, padding, dilation;
-  bool ceil_mode = false;
-};
-std::optional<Sizes> pooled(const Call& call, const TensorType& self, const Window& window) {
-  const size_t rank = self.sizes.size();
-  if ((rank != 3 && rank != 4) || is_empty(call, self.sizes) != false) return std::nullopt;
-  const auto h = windows(call, self.sizes[rank - 2], window.kernel.h, window.stride.h, window.padding.h,
-                         window.dilation.h, window.ceil_mode);
-  const auto w = windows(call, self.sizes[rank - 1], window.kernel.w, window.stride.w, window.padding.w,
-                         window.dilation.w, window.ceil_mode);
-  if (!h || !w) return std::nullopt;
-  Sizes sizes = self.sizes;
-  sizes[rank - 2] = *h;
-  sizes[rank - 1] = *w;
-  return sizes;
-}
-
-// kernel, stride, padding, dilation, ceil mode from argument `at` on
 std::optional<Window> max_window(const Call& call, size_t at) {
   const auto kernel = pair_at(call, at);
   const auto stride = pair_at(call, at + 1, kernel), padding = pair_at(call, at + 2), dilation = pair_at(call, at + 3);
@@ -61,6 +24,34 @@ std::optional<Window> average_window(const Call& call, size_t at) {
   const auto ceil_mode = flag(call, at + 3);
   if (!kernel || !stride || !padding || !ceil_mode) return std::nullopt;
   return Window{*kernel, *stride, *padding, {1, 1}, *ceil_mode};
+}
+
+namespace {
+
+// One dimension of the result. The last window starts inside the image or the padding to its left.
+std::optional<int64_t> windows(const Call& call, const Expr& size, int64_t kernel, int64_t stride, int64_t padding,
+                               int64_t dilation, bool ceil_mode) {
+  const auto n = fixed_size(call, size);
+  if (!n || kernel <= 0 || stride <= 0 || dilation <= 0 || padding < 0 || padding > kernel / 2) return std::nullopt;
+  const int64_t room = *n + 2 * padding - dilation * (kernel - 1) - 1;
+  const int64_t rounded = room + (ceil_mode ? stride - 1 : 0);
+  int64_t count = (rounded >= 0 ? rounded / stride : -1) + 1;
+  if (ceil_mode && (count - 1) * stride >= *n + padding) --count;
+  return count > 0 ? std::optional(count) : std::nullopt;
+}
+
+std::optional<Sizes> pooled(const Call& call, const TensorType& self, const Window& window) {
+  const size_t rank = self.sizes.size();
+  if ((rank != 3 && rank != 4) || is_empty(call, self.sizes) != false) return std::nullopt;
+  const auto h = windows(call, self.sizes[rank - 2], window.kernel.h, window.stride.h, window.padding.h,
+                         window.dilation.h, window.ceil_mode);
+  const auto w = windows(call, self.sizes[rank - 1], window.kernel.w, window.stride.w, window.padding.w,
+                         window.dilation.w, window.ceil_mode);
+  if (!h || !w) return std::nullopt;
+  Sizes sizes = self.sizes;
+  sizes[rank - 2] = *h;
+  sizes[rank - 1] = *w;
+  return sizes;
 }
 
 Results max_pool(const Call& call) {
@@ -146,17 +137,20 @@ Results upsample_backward(const Call& call) {
 }
 
 constexpr Op kOps[] = {
-    {.name = "aten::_adaptive_avg_pool2d", .type = adaptive},
-    {.name = "aten::_adaptive_avg_pool2d_backward", .type = adaptive_backward},
-    {.name = "aten::avg_pool2d", .type = average_pool},
-    {.name = "aten::avg_pool2d_backward", .type = average_pool_backward},
-    {.name = "aten::max_pool2d_with_indices", .type = max_pool},
-    {.name = "aten::max_pool2d_with_indices_backward", .type = max_pool_backward, .may_raise_on_data = true},
+    {.name = "aten::_adaptive_avg_pool2d", .type = adaptive, .body = adaptive_pool_body},
+    {.name = "aten::_adaptive_avg_pool2d_backward", .type = adaptive_backward, .body = adaptive_pool_backward_body},
+    {.name = "aten::avg_pool2d", .type = average_pool, .body = average_pool_body},
+    {.name = "aten::avg_pool2d_backward", .type = average_pool_backward, .body = average_pool_backward_body},
+    {.name = "aten::max_pool2d_with_indices", .type = max_pool, .body = max_pool_body},
+    {.name = "aten::max_pool2d_with_indices_backward",
+     .type = max_pool_backward,
+     .may_raise_on_data = true,
+     .equation = max_pool_backward_equation},
     {.name = "aten::upsample_bicubic2d", .type = upsample},
-    {.name = "aten::upsample_bilinear2d", .type = upsample},
+    {.name = "aten::upsample_bilinear2d", .type = upsample, .body = bilinear_body},
     {.name = "aten::upsample_bilinear2d_backward", .type = upsample_backward},
-    {.name = "aten::upsample_nearest2d", .type = upsample},
-    {.name = "aten::upsample_nearest2d_backward", .type = upsample_backward},
+    {.name = "aten::upsample_nearest2d", .type = upsample, .body = nearest_body},
+    {.name = "aten::upsample_nearest2d_backward", .type = upsample_backward, .body = nearest_backward_body},
 };
 
 }  // namespace

@@ -109,6 +109,7 @@ void Cuda::enter(int device) const {
 }
 
 int Cuda::attribute(int which) const {
+  enter();
   int device = 0, value = 0;
   check(driver_->get_device(&device), "cuCtxGetDevice");
   check(driver_->device_attribute(&value, which, device), "cuDeviceGetAttribute");

@@ -21,6 +21,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "schedule/merge_internal.h"
+#include "schedule/stream_internal.h"
 #include "schedule/turn_internal.h"
 
 namespace magneto::schedule {
@@ -92,7 +93,10 @@ class Builder {
 
   Kernel run() {
     kernel_.name = base::concat("k_", program_.buffer(members_.back().e->target).name);
-    if (space_.inner.empty()) merge();
+    if (space_.inner.empty())
+      merge();
+    else if (!space_.columns)
+      merge_inner();
     if (!space_.inner.empty() || !turn_around()) lay_out();
     find_levels();
     decide_rows();
@@ -126,10 +130,30 @@ class Builder {
     } else if (space_.columns) {
       lane_ = outer.back();
       outer.pop_back();
-      const int64_t width = int64_t{shop_.shape.vector} * shop_.shape.columns;
-      cut_range(*lane_, width, "c", outer);
+      streams_ = can_stream();
+      const int64_t width = streams_ ? shop_.shape.streamed : int64_t{shop_.shape.vector} * shop_.shape.columns;
+      if (!streams_ || program_.as_size(lane_->end)->value_or(width + 1) > width) cut_range(*lane_, width, "c", outer);
     }
     kernel_.outer = std::move(outer);
+  }
+
+  /// Whether a column reduction may walk whole rows (stream_internal.h): its folds read no value of a column, and what
+  /// is no fold comes behind them.
+  bool can_stream() {
+    const Shape& shape = shop_.shape;
+    const int64_t side_by_side = int64_t{shape.vector} * shape.columns;
+    if (shape.threads > 1 || program_.as_size(lane_->end)->value_or(side_by_side + 1) <= side_by_side) return false;
+    return std::all_of(members_.begin(), members_.end(), [&](const Member& m) {
+      bool reads_member = false, fits = true;
+      for_each_part(program_, m.value, [&](TermId id) {
+        const Term& t = term(id);
+        reads_member |= member(t) != SIZE_MAX;
+        if (t.op != Op::kReduce) return;
+        fits &= t.fold == Fold::kSum || t.fold == Fold::kProd || t.fold == Fold::kMax || t.fold == Fold::kMin;
+        for_each_part(program_, t.operands[0], [&](TermId part) { fits &= member(term(part)) == SIZE_MAX; });
+      });
+      return fits && (reads_member || shop_.uses.of(m.value).reduces);
+    });
   }
 
   std::vector<Walked> walked() const {
@@ -147,15 +171,45 @@ class Builder {
     shop_.uses.extend(program_);
   }
 
+  /// Blocks of a GPU are cut to fit anyway, so there one long axis is always better than two.
+  int64_t long_enough() const { return shop_.shape.on_gpu() ? INT64_MAX : 512; }
+
   /// Axes that lie behind one another in all memory that is used become one (merge_internal.h).
   void merge() {
     std::vector<Walked> list = walked();
-    // blocks of a GPU are cut to fit anyway, so there one long axis is always better than two
-    const int64_t long_enough = shop_.shape.on_gpu() ? INT64_MAX : 512;
-    const auto sizes = merge_axes(program_, shop_.uses, space_.outer, list, long_enough);
+    const auto sizes = merge_axes(program_, shop_.uses, space_.outer, list, long_enough());
     if (!sizes) return;
     space_.outer = *sizes;
     take(list);
+  }
+
+  /// The same for the axes of a row.
+  void merge_inner() {
+    const size_t rank = space_.outer.size();
+    size_t apart = rank;
+    std::vector<TermId> sizes = space_.outer;
+    for (size_t k = 0; k < space_.inner.size(); ++k) {
+      const Range& r = space_.inner[k];
+      const bool whole = program_.as_size(r.begin) == Expr(0) && program_.as_size(r.end);
+      if (r.axis != canonical_axis(program_, rank + k)) return;
+      if (!whole) apart = rank + k + 1;
+      sizes.push_back(whole ? r.end : program_.constant_int(1, Dtype::kI64));
+    }
+    if (apart + 1 >= sizes.size()) return;
+    std::vector<Walked> list = walked();
+    const auto merged = merge_axes(program_, shop_.uses, sizes, list, long_enough(), apart);
+    if (!merged) return;
+    space_.inner.resize(merged->size() - rank);
+    space_.inner.back().end = merged->back();
+    for (size_t k = 0; k < members_.size(); ++k) {  // an element has all axes of the space
+      Member& m = members_[k];
+      m.element = core_of(program_, m.e->target).size() == sizes.size() && !shop_.uses.of(m.value).reduces;
+      m.value = list[k].value;
+      m.into = list[k].into;
+      m.place = list[k].place;
+    }
+    inner_merged_ = true;
+    shop_.uses.extend(program_);
   }
 
   /// What is read across the direction of the stores goes through tiles (turn_internal.h).
@@ -225,7 +279,8 @@ class Builder {
   void find_levels() {
     for (Member& m : members_) {
       const size_t rank = core_of(program_, m.e->target).size();
-      m.element = !inner_.empty() && (rewritten_ || rank == rank_ + inner_.size()) && !shop_.uses.of(m.value).reduces;
+      if (!inner_merged_)
+        m.element = !inner_.empty() && (rewritten_ || rank == rank_ + inner_.size()) && !shop_.uses.of(m.value).reduces;
       m.level = level_of(m.value);
       last_ = std::max(last_, m.level);
     }
@@ -446,6 +501,7 @@ class Builder {
   bool hoists(const Phase& phase, TermId id) {
     const Use& use = shop_.uses.of(id);
     if (!use.loads || use.may_fault) return false;
+    if (streams_ && shop_.uses.depends(id, lane_->axis)) return false;
     bool some = true;
     for (const Range& r : phase.ranges) {
       if (shop_.uses.depends(id, r.axis)) return false;
@@ -466,6 +522,18 @@ class Builder {
   }
 
   // ---- the whole ---------------------------------------------------------------------------------------------------
+
+  /// Vectors in one step of a phase. Where a step is little work, a fold would wait for the fold of the step before.
+  int unroll_of(const Phase& phase) {
+    const Shape& shape = shop_.shape;
+    bool folds = false;
+    uint32_t work = 0;
+    for (const Statement& s : phase.body) {
+      folds |= s.kind == Statement::Kind::kFold;
+      work += shop_.weights.of(program_, s.value).work;
+    }
+    return folds && work < kDear && shape.threads == 1 ? std::max(shape.unroll, shape.accumulators) : shape.unroll;
+  }
 
   /// As many threads as the phase keeps busy, 16 bytes for each at a time where all its elements are small.
   void share_phase(Loop& l) {
@@ -498,6 +566,7 @@ class Builder {
   static constexpr int64_t kUnknown = 1024;
 
   void assemble() {
+    if (streams_) return assemble_stream();
     if (shop_.shape.on_gpu()) kernel_.threads = fill_.empty() ? 32 : shop_.shape.flat_threads;
     std::vector<Statement> body = std::move(fill_);
     for (size_t level = 0; level < row_.size(); ++level) {
@@ -509,7 +578,7 @@ class Builder {
         s.loop.emplace_back();
         Loop& l = s.loop.front();
         l.ranges = phase->ranges;
-        if (!lane_) shape_loop(program_, shop_.shape, shop_.shape.unroll, l);
+        if (!lane_) shape_loop(program_, shop_.shape, unroll_of(*phase), l);
         l.body = std::move(phase->body);
         if (shop_.shape.on_gpu()) share_phase(l);
         body.push_back(std::move(s));
@@ -531,12 +600,22 @@ class Builder {
     kernel_.body.push_back(std::move(s));
   }
 
+  void assemble_stream() {
+    base::check(phases_.size() == 1 && last_ == 1, "tile: a column reduction of more than one phase is not streamed");
+    Streamed made =
+        stream(program_, shop_.shape, {*lane_, phases_[0]->ranges, std::move(phases_[0]->body), std::move(row_[1])});
+    kernel_.rows = std::move(made.kept);
+    kernel_.body = std::move(row_[0]);
+    for (Statement& s : made.body) kernel_.body.push_back(std::move(s));
+  }
+
   Workshop& shop_;
   Program& program_;
   Space space_;
   std::vector<Range> inner_;
   std::optional<Range> lane_;
-  bool rewritten_ = false;
+  bool streams_ = false;
+  bool rewritten_ = false, inner_merged_ = false;
   std::vector<Statement> fill_;
   size_t rank_ = 0, last_ = 0, level_ = 0;
   int64_t kept_bytes_ = 0;

@@ -2,7 +2,8 @@
 // After:   the same, the second and third `with` the first: one kernel, e never leaves it.
 //
 // 1. Each equation is a group with a space (space_internal.h). Candidates are pairs of groups: a producer and its
-//    reader, and two readers of the same buffer that follow one another. A candidate saves the bytes of the buffer.
+//    reader, and two readers of the same buffer that follow one another (the last flat one, the last with rows). A
+//    candidate saves the bytes of the buffer.
 // 2. Candidates are tried from the largest saving down. Two groups join when a space holds both, when what one reads of
 //    the other is read in place, and when no third group stands between them on a path: it would have to run in the
 //    middle of the joined kernel.
@@ -81,7 +82,9 @@ class Fuser {
   }
 
   void collect_edges() {
-    std::vector<size_t> writer(program_.buffers(), SIZE_MAX), last_reader(program_.buffers(), SIZE_MAX);
+    std::vector<size_t> writer(program_.buffers(), SIZE_MAX);
+    // of flat spaces, and of those with rows: one that cannot join stands between two that can
+    std::vector<size_t> last_reader[2] = {writer, writer};
     for (size_t n = 0; n < count_; ++n) {
       const Equation e = program_.equations[n];
       std::vector<std::pair<BufferId, bool>> reads;  // and whether all of it is read in place
@@ -102,9 +105,10 @@ class Fuser {
           succ_[producer].push_back({n, in_place});
           if (in_place) candidates_.push_back({bytes, producer, n});
         }
-        size_t& last = last_reader[id.index()];
-        if (last != SIZE_MAX && core_of(program_, id).size() > 0) candidates_.push_back({bytes, last, n});
-        last = n;
+        for (std::vector<size_t>& last : last_reader)
+          if (last[id.index()] != SIZE_MAX && core_of(program_, id).size() > 0)
+            candidates_.push_back({bytes, last[id.index()], n});
+        last_reader[spaces_[n].inner.empty() ? 0 : 1][id.index()] = n;
       }
       for (const BufferId id : e.writes) writer[id.index()] = n;
       if (e.target.valid()) writer[e.target.index()] = n;

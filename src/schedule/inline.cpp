@@ -29,7 +29,8 @@ class Inliner {
         uses_(program),
         equation_of_(program.buffers(), SIZE_MAX),
         readers_(program.buffers()),
-        sites_(program.buffers()) {}
+        sites_(program.buffers()),
+        streams_(program.buffers(), SIZE_MAX) {}
 
   void run() {
     for (size_t n = 0; n < program_.equations.size(); ++n) count(program_.equations[n], n);
@@ -70,6 +71,11 @@ class Inliner {
 
   /// The inputs of a term that are read anew at each point, not once for a row.
   size_t streams(const Equation& producer) {
+    size_t& known = streams_[producer.target.index()];  // a producer has already taken in its own
+    if (known == SIZE_MAX) known = count_streams(producer);
+    return known;
+  }
+  size_t count_streams(const Equation& producer) {
     const size_t rank = core_of(program_, producer.target).size();
     size_t found = 0;
     for_each_part(program_, producer.value, [&](TermId id) {
@@ -90,12 +96,19 @@ class Inliner {
       for (const AxisId axis : uses_.of(load.operands[d]).axes) read.push_back(axis);
     std::sort(read.begin(), read.end());
     read.erase(std::unique(read.begin(), read.end()), read.end());
-    size_t bound = reader.over.empty() ? core_of(program_, reader.target).size() : reader.over.size();
+    return read.size() >= axes_of(reader);
+  }
+
+  /// The axes of the space that an equation walks, those of its reductions included.
+  size_t axes_of(const Equation& reader) {
+    if (counted_ == reader.value) return axes_;
+    counted_ = reader.value;
+    const size_t points = reader.over.empty() ? core_of(program_, reader.target).size() : reader.over.size();
+    axes_ = points;
     for_each_part(program_, reader.value, [&](TermId id) {
-      if (program_.term(id).op == Op::kReduce)
-        bound = std::max(bound, reader.axes.size() + program_.term(id).axes.size());
+      if (program_.term(id).op == Op::kReduce) axes_ = std::max(axes_, points + program_.term(id).axes.size());
     });
-    return read.size() >= bound;
+    return axes_;
   }
 
   bool wanted(const Equation& reader, const Term& load, bool moves) {
@@ -117,6 +130,7 @@ class Inliner {
   }
 
   void take_in(Equation& e, bool moves) {
+    counted_ = {};
     Rewrite rewrite(program_, [&](TermId id) -> std::optional<TermId> {
       const Term t = program_.term(id);
       if (!is_load(t) || !wanted(e, t, moves)) return std::nullopt;
@@ -133,6 +147,11 @@ class Inliner {
 
   /// The value of a producer at an index; memory is read only where the condition holds, when there is one.
   TermId at(const Equation& producer, const std::vector<TermId>& index, TermId condition) {
+    bool same = !condition.valid();  // at the very point of the reader: nothing is to be written anew
+    for (size_t d = 0; d < index.size() && same; ++d)
+      same =
+          index[d] == program_.axis_value(producer.axes[d]) || is_one(program_.buffer(producer.target).type.sizes[d]);
+    if (same) return producer.value;
     Rewrite rewrite(program_, [&](TermId id) -> std::optional<TermId> {
       const Term t = program_.term(id);
       if (t.op == Op::kAxis) {
@@ -158,7 +177,9 @@ class Inliner {
   Program& program_;
   Uses uses_;
   Weights weights_;
-  std::vector<size_t> equation_of_, readers_, sites_;
+  std::vector<size_t> equation_of_, readers_, sites_, streams_;
+  TermId counted_;  ///< the value whose axes are known
+  size_t axes_ = 0;
 };
 
 }  // namespace

@@ -21,7 +21,7 @@ class Merger {
     for (size_t k = 0; k < sizes.size(); ++k) axes_.push_back(canonical_axis(program, k));
   }
 
-  std::optional<std::vector<TermId>> run(int64_t long_enough) {
+  std::optional<std::vector<TermId>> run(int64_t long_enough, size_t apart) {
     const size_t rank = sizes_.size();
     if (rank < 2 || program_.as_size(sizes_.back())->value_or(0) >= long_enough) return std::nullopt;
     first_.assign(rank, true);
@@ -31,12 +31,12 @@ class Merger {
       if (w.stored) place(w.into, w.place);
     }
     size_t from = rank - 1;
-    while (from > 0 && first_[from - 1] && !fixed_[from - 1] && !fixed_[from]) --from;
+    while (from > apart && first_[from - 1] && !fixed_[from - 1] && !fixed_[from]) --from;
     if (from == rank - 1) return std::nullopt;
-    rewrite(from);
-    std::vector<TermId> merged(sizes_.begin(), sizes_.begin() + static_cast<long>(from));
     Expr all = 1;
     for (size_t k = from; k < rank; ++k) all = all * *program_.as_size(sizes_[k]);
+    rewrite(from, program_.size(all));
+    std::vector<TermId> merged(sizes_.begin(), sizes_.begin() + static_cast<long>(from));
     merged.push_back(program_.size(all));
     return merged;
   }
@@ -57,6 +57,10 @@ class Merger {
       if (!seen.emplace(id, true).second) continue;
       const Term t = program_.term(id);
       if (t.op == Op::kAxis) fix(id);
+      if (t.op == Op::kReduce) {  // its ranges are the space
+        stack.push_back(t.operands[0]);
+        continue;
+      }
       if (!is_load(t)) {
         stack.insert(stack.end(), t.operands.begin(), t.operands.end());
         continue;
@@ -80,7 +84,7 @@ class Merger {
     }
   }
 
-  void rewrite(size_t from) {
+  void rewrite(size_t from, TermId extent) {
     Rewrite* self = nullptr;
     const auto flat = [&](BufferId buffer, const std::vector<TermId>& index) {
       const types::TensorType type = program_.buffer(buffer).type;
@@ -110,6 +114,14 @@ class Merger {
           if (AxisId(t.id) == axes_[k]) return program_.constant_int(0, Dtype::kI64);
         return id;
       }
+      if (t.op == Op::kReduce) {
+        std::vector<Range> ranges;
+        for (const Range& r : program_.ranges_of(t))
+          if (std::find(axes_.begin() + static_cast<long>(from), axes_.end(), r.axis) == axes_.end())
+            ranges.push_back(r);
+        ranges.push_back({axes_[from], program_.constant_int(0, Dtype::kI64), extent});
+        return program_.reduce(t.fold, ranges, (*self)(t.operands[0]));
+      }
       if (!is_load(t) || is_own(BufferId(t.id))) return std::nullopt;
       const BufferId buffer(t.id);
       const size_t rank = program_.buffer(buffer).type.sizes.size();
@@ -123,7 +135,7 @@ class Merger {
     self = &change;
     for (Walked& w : values_) {
       w.value = change(w.value);
-      if (!w.stored) continue;
+      if (!w.stored || !moves(w.place)) continue;
       w.place = {flat(w.into, w.place)};
       w.into = program_.flat_view(w.into);
     }
@@ -142,8 +154,8 @@ class Merger {
 }  // namespace
 
 std::optional<std::vector<TermId>> merge_axes(Program& program, const Uses& uses, const std::vector<TermId>& sizes,
-                                              std::vector<Walked>& values, int64_t long_enough) {
-  return Merger(program, uses, sizes, values).run(long_enough);
+                                              std::vector<Walked>& values, int64_t long_enough, size_t apart) {
+  return Merger(program, uses, sizes, values).run(long_enough, apart);
 }
 
 }  // namespace magneto::schedule

@@ -18,6 +18,7 @@ using types::Expr;
 namespace {
 
 constexpr int64_t kLong = 1 << 15;  ///< elements from which on a second kernel pays
+constexpr int64_t kRows = 64;       ///< of one part of a column sum, at least: its results are a row, too
 
 /// The only reduction of an equation, when it can be cut.
 TermId one_reduction(const Program& program, const Uses& uses, const Equation& e) {
@@ -60,14 +61,16 @@ void split(Program& program, const Shape& shape) {
       if (&r != &ranges.front()) rest = rest * *end;
     }
     // of a column sum, so many columns are one point of the outer space
-    const int64_t together = space_of(program, uses, e).columns ? int64_t{shape.vector} * shape.columns : 1;
+    const int64_t columns = shape.threads == 1 ? shape.streamed : int64_t{shape.vector} * shape.columns;
+    const int64_t together = space_of(program, uses, e).columns ? columns : 1;
     const bool few = points.is_constant() && points.value_or(0) > 0 && points.value_or(0) < shape.few_points * together;
     if (!box || !few || (row.is_constant() && row.value_or(0) * points.value_or(1) < kLong)) {
       keep();
       continue;
     }
     const int64_t across = rest.value_or(64) * std::min(points.value_or(1), together);
-    const int64_t width = std::max<int64_t>(1, shape.part / std::max<int64_t>(1, across));
+    const int64_t least = together > 1 && !shape.on_gpu() ? kRows : 1;
+    const int64_t width = std::max<int64_t>(least, shape.part / std::max<int64_t>(1, across));
     const Expr size = *program.as_size(ranges.front().end);
     const Expr parts = Expr::ceil_div(size, width);
     if (parts.is_constant() && parts.value_or(0) < 2) {

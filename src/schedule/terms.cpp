@@ -41,6 +41,16 @@ TermId binary(Program& program, Op op, Dtype dtype, TermId a, TermId b) {
   return program.binary(op, a, b);
 }
 
+/// A value of a half type that was only widened, or chosen among such: to round it gives it back.
+std::optional<TermId> before_widening(Program& program, TermId id, Dtype half) {
+  const Term t = program.term(id);
+  if (!is_half(half) || t.dtype != Dtype::kF32) return std::nullopt;
+  if (t.op == Op::kCast && program.term(t.operands[0]).dtype == half) return t.operands[0];
+  if (t.op != Op::kWhere) return std::nullopt;
+  const auto a = before_widening(program, t.operands[1], half), b = before_widening(program, t.operands[2], half);
+  return a && b ? std::optional(program.where(t.operands[0], *a, *b)) : std::nullopt;
+}
+
 uint32_t work_of(const Program& program, const Term& t) {
   switch (t.op) {
     case Op::kConstant:
@@ -97,6 +107,7 @@ TermId rebuild(Program& program, const Term& term, const std::vector<TermId>& op
     }
     case Op::kCast:
       if (program.term(operands[0]).dtype == term.dtype) return operands[0];
+      if (const auto narrow = before_widening(program, operands[0], term.dtype)) return *narrow;
       return program.cast(term.dtype, operands[0]);
     case Op::kBits:
       return program.bits(term.dtype, operands[0]);

@@ -11,7 +11,9 @@ namespace magneto::schedule {
 struct Shape {
   int vector = 16;          ///< elements in one vector
   int unroll = 1;           ///< vectors in one step of a phase
+  int accumulators = 4;     ///< of a fold of little work, on a CPU: an addition waits for the one before it
   int columns = 4;          ///< vectors of columns side by side in a column reduction
+  int64_t streamed = 2048;  ///< columns of one point of a column reduction that walks whole rows, on a CPU
   int64_t block = 4096;     ///< elements of one point, where a space has one long axis only
   int64_t few_points = 16;  ///< fewer than these keep no machine busy
   int64_t part = 8192;      ///< elements of one part of a long reduction, about

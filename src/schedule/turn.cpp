@@ -1,6 +1,7 @@
 // y[i0, i1] = x[i1, i0] reads a new cache line for every element. So a tile of both is kept: filled along the rows of
-// x, then read along the rows of y; both trips through memory use whole lines. A row of the tile is one element longer
-// than it must be, so that a column of it does not lie in one bank or cache set.
+// x, as they lie, then read along the rows of y; both trips through memory use whole lines, and to gather from a tile
+// is cheaper than to scatter into it. A row of the tile is one element longer than it must be, so that a column of it
+// does not lie in one bank or cache set.
 #include <algorithm>
 
 #include "schedule/terms_internal.h"
@@ -65,7 +66,7 @@ std::optional<Turn> turn(Program& program, const Uses& uses, const std::vector<T
   const Range column = cut(program, last, sizes[rank - 1], "tb", made.outer);
   made.inner = {row, column};
   const auto inside = [&](const Range& r) { return program.binary(Op::kSub, program.axis_value(r.axis), r.begin); };
-  const std::vector<TermId> place = {inside(row), inside(column)};
+  const std::vector<TermId> place = {inside(column), inside(row)};
 
   Statement fill;
   fill.kind = Statement::Kind::kLoop;

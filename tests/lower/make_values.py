@@ -16,7 +16,7 @@ HERE = pathlib.Path(__file__).parent
 CASES = HERE.parent / "ops" / "cases.txt"
 PER_OP, ELEMENTS = 8, 130
 SKIP = re.compile(r"aten::(rand|bernoulli|normal|uniform|exponential|multinomial|native_dropout$|dropout|log_normal|empty|new_empty|"
-                  r".*convolution|_scaled_dot|.*pool|upsample|.*mm$|mv$|dot$|addmv|.*fft|nonzero|_unique|sort|topk|histc|"
+                  r".*convolution|_scaled_dot|.*pool3d|upsample_bicubic|upsample_bilinear2d_backward|.*mm$|mv$|dot$|addmv|.*fft|nonzero|_unique|sort|topk|histc|"
                   r"set_|resize|cummax|cummin|logcumsumexp|digamma|erfinv|erfc|gcd|lcm)")
 DTYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64,
           "i32": torch.int32, "i16": torch.int16, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool}
@@ -26,7 +26,16 @@ TYPE = re.compile(r"(f32|f64|f16|bf16|i64|i32|i16|i8|u8|bool)\[([\d, ]*)\](?:\{(
 INDEXED = {"aten::embedding", "aten::gather", "aten::index_select", "aten::index.Tensor", "aten::_unsafe_index.Tensor",
            "aten::scatter.src", "aten::scatter.value", "aten::scatter_add", "aten::index_add", "aten::index_copy",
            "aten::index_put", "aten::_unsafe_index_put", "aten::embedding_dense_backward", "aten::nll_loss_forward",
-           "aten::nll_loss_backward"}
+           "aten::nll_loss_backward", "aten::max_pool2d_with_indices_backward"}
+
+# Calls that torch's own samples lack.
+MORE = ["aten::upsample_nearest2d_backward(f32[1, 2, 6, 9], [6, 9], [1, 2, 3, 3], none, none)",
+        "aten::upsample_nearest2d_backward(bf16[1, 1, 8, 8], [8, 8], [1, 1, 4, 4], 2.0, 2.0)",
+        "aten::upsample_nearest2d(f32[1, 2, 3, 4], [9, 8], none, none)",
+        "aten::max_pool2d_with_indices(f32[1, 2, 7, 8], [3, 3], [2, 2], [1, 1], [1, 1], false)",
+        "aten::max_pool2d_with_indices(f32[1, 1, 8, 8], [2, 2], [2, 2], [0, 0], [1, 1], false)",
+        "aten::avg_pool2d_backward(f32[1, 2, 4, 4], f32[1, 2, 7, 7], [3, 3], [2, 2], [1, 1], false, false, none)",
+        "aten::_adaptive_avg_pool2d_backward(f32[1, 2, 2, 3], f32[1, 2, 4, 6])"]
 
 
 def fill(count, dtype, argument, below):
@@ -150,6 +159,8 @@ def main():
         if "raises" in results or "same" in results or SKIP.match(op) or re.search(r"\bc(32|64|128)\b|complex|cuda", line):
             continue
         by_op[op].append(call)
+    for call in MORE:
+        by_op[call.split("(")[0]].insert(0, call)
     lines = []
     for op, calls in sorted(by_op.items()):
         # first one of each element type and layout, then more of the rest
@@ -158,7 +169,7 @@ def main():
             types = [m for m in TYPE.finditer(call)]
             key = (types[0][1], types[0][3] is not None, types[0][4] is not None, "[]" in call) if types else call
             small = all(eval("*".join(m[2].split(",")) or "1") <= ELEMENTS for m in types)
-            if small and key not in seen:
+            if small and (key not in seen or call in MORE):
                 seen.add(key)
                 chosen.append(call)
         step = max(1, len(chosen) // PER_OP)

@@ -1,4 +1,5 @@
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 
@@ -57,6 +58,16 @@ std::string type_name(Type t) { return with_lanes(element_name(t.dtype), t.lanes
 std::string typed(const Value& a) { return concat(type_name(a.type), " ", a.text); }
 std::string memory_type(Type t) { return t.dtype == Dtype::kBool ? with_lanes("i8", t.lanes) : type_name(t); }
 bool is_literal(const Value& a) { return a.text.front() != '%'; }
+
+std::optional<int64_t> literal(const Value& a) {
+  std::string_view text = a.text;
+  if (const size_t space = text.rfind(' '); space != text.npos) text.remove_prefix(space + 1);  // splat (i32 23)
+  int64_t value = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string_view rest(read.ptr, static_cast<size_t>(text.data() + text.size() - read.ptr));
+  const bool whole = !types::is_floating(a.type.dtype) && read.ec == std::errc() && (rest.empty() || rest == ")");
+  return whole ? std::optional(value) : std::nullopt;
+}
 
 std::string mangled(Type t) {
   const std::string_view name = element_name(t.dtype);
@@ -199,14 +210,16 @@ Value LlvmTarget::extreme(Op op, const Value& a, const Value& b) {
     const std::string name = concat(loop::is_unsigned(d) ? "u" : "s", loop::traits(op).name);
     return intrinsic(name, {&a, &b});
   }
-  // NaN wins: a when it is one, and b when the comparison is false because b is one
-  const Value better = compare(op == Op::kMax ? Op::kGt : Op::kLt, a, b), nan = compare(Op::kNe, a, a);
-  return where(two_operands("or", better, nan), a, b);
+  // NaN wins: b when the comparison is false because b is one, which is what one instruction does; then a. Of a fold, b
+  // is what was folded so far: only that instruction and the choice behind it wait for the step before.
+  const Value better = where(compare(op == Op::kMax ? Op::kGt : Op::kLt, a, b), a, b);
+  return where(compare(Op::kNe, a, a), a, better);
 }
 
 Value LlvmTarget::shift(Op op, const Value& a, const Value& b) {
   const std::string name = op == Op::kShl ? "shl" : loop::is_unsigned(a.type.dtype) ? "lshr" : "ashr";
   const auto bits = static_cast<int64_t>(types::item_size(a.type.dtype) * 8);
+  if (const auto by = literal(b); by && *by >= 0 && *by < bits) return two_operands(name, a, b);
   const Value inside = pure(concat("icmp ult ", typed(b), ", ", constant(b.type, Number::of_int(bits)).text),
                             {Dtype::kBool, a.type.lanes});
   const Value by = where(inside, b, constant(b.type, Number::of_int(op == Op::kShl ? 0 : bits - 1)));
@@ -373,6 +386,16 @@ Value LlvmTarget::fma(const Value& a, const Value& b, const Value& c) {
   return cast(Dtype::kF32, two_operands("fadd", product, cast(Dtype::kF64, c)));
 }
 
+std::optional<Value> LlvmTarget::scaled(const Value& a, const Value& n) {
+  const int lanes = a.type.lanes;
+  if (machine_.isa != Machine::Isa::kAvx512 || a.type.dtype != Dtype::kF32 || (lanes != 16 && lanes != 8))
+    return std::nullopt;
+  const std::string type = type_name(a.type), name = concat("llvm.x86.avx512.mask.scalef.ps.", 32 * lanes);
+  const bool wide = lanes == 16;  // with a rounding mode: the current one
+  return call(name, a.type, concat(typed(a), ", ", typed(n), ", ", type, " poison, ", wide ? "i16 -1, i32 4" : "i8 -1"),
+              concat(type, ", ", type, ", ", type, wide ? ", i16, i32 immarg" : ", i8"));
+}
+
 Value LlvmTarget::cast(Dtype to, const Value& a) {
   const Dtype from = a.type.dtype;
   const int lanes = a.type.lanes;
@@ -440,15 +463,33 @@ Value LlvmTarget::horizontal(Fold fold, const Value& a) {
     return call(concat("llvm.vector.reduce.", name, ".", mangled(a.type)), one, start + typed(a), parameters, flags);
   };
   const std::string sign = loop::is_unsigned(d) ? "u" : "s";
+  if ((fold == Fold::kMax || fold == Fold::kMin) && real(d)) {  // one half with the other, until one is left
+    Value value = a;
+    while (value.type.lanes > 1) {
+      const int lanes = value.type.lanes / 2;
+      const auto half = [&](int first) {
+        std::string list;
+        for (int k = 0; k < lanes; ++k) list += concat(k ? ", " : "", "i32 ", first + k);
+        return pure(concat("shufflevector ", typed(value), ", ", type_name(value.type), " poison, <", lanes,
+                           " x i32> <", list, ">"),
+                    {d, lanes});
+      };
+      if (lanes == 1)
+        value = extreme(fold == Fold::kMax ? Op::kMax : Op::kMin, lane(value, 0), lane(value, 1));
+      else
+        value = extreme(fold == Fold::kMax ? Op::kMax : Op::kMin, half(0), half(lanes));
+    }
+    return value;
+  }
   switch (fold) {
     case Fold::kSum:
       return real(d) ? reduce("fadd", constant(one, Number::of(-0.0)).text, "reassoc ") : reduce("add", "", "");
     case Fold::kProd:
       return real(d) ? reduce("fmul", constant(one, Number::of(1)).text, "reassoc ") : reduce("mul", "", "");
     case Fold::kMax:
-      return real(d) ? reduce("fmaximum", "", "") : reduce(sign + "max", "", "");
+      return reduce(sign + "max", "", "");
     case Fold::kMin:
-      return real(d) ? reduce("fminimum", "", "") : reduce(sign + "min", "", "");
+      return reduce(sign + "min", "", "");
     case Fold::kAll:
       return reduce("and", "", "");
     default:

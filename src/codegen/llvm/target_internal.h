@@ -5,6 +5,7 @@
 // its bits in an i16, since its conversions differ from machine to machine. A bool is an i1, and a byte in memory.
 #pragma once
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ class LlvmTarget : public Target {
   Value binary(loop::Op op, const Value& a, const Value& b) override;
   Value where(const Value& condition, const Value& a, const Value& b) override;
   Value fma(const Value& a, const Value& b, const Value& c) override;
+  std::optional<Value> scaled(const Value& a, const Value& n) override;
   Value cast(loop::Dtype to, const Value& a) override;
   Value bits(loop::Dtype to, const Value& a) override;
   Value splat(const Value& a, int lanes) override;
@@ -93,5 +95,6 @@ std::string typed(const Value& a);   ///< <16 x float> %3
 std::string mangled(Type type);      ///< v16f32, as intrinsics are named
 std::string memory_type(Type type);  ///< bool is a byte there
 bool is_literal(const Value& a);
+std::optional<int64_t> literal(const Value& a);  ///< the integer that it is, in every lane
 
 }  // namespace magneto::codegen::llvm

@@ -73,9 +73,9 @@ body4:
   %v46 = load <8 x float>, ptr %v45, align 4
   %v47 = fsub <8 x float> %v46, %v44
   %v48 = fcmp ogt <8 x float> %v47, splat (float 0x0000000000000000)
-  %v49 = fcmp une <8 x float> %v47, %v47
-  %v50 = or <8 x i1> %v48, %v49
-  %v51 = select <8 x i1> %v50, <8 x float> %v47, <8 x float> splat (float 0x0000000000000000)
+  %v49 = select <8 x i1> %v48, <8 x float> %v47, <8 x float> splat (float 0x0000000000000000)
+  %v50 = fcmp une <8 x float> %v47, %v47
+  %v51 = select <8 x i1> %v50, <8 x float> %v47, <8 x float> %v49
   %v52 = bitcast <8 x float> %v51 to <8 x i32>
   %v53 = lshr <8 x i32> %v52, splat (i32 16)
   %v54 = and <8 x i32> %v53, splat (i32 1)

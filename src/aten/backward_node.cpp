@@ -94,10 +94,10 @@ NodePtr make_backward_node(std::shared_ptr<const TrainingPlan> plan, MagnetoBack
 // ---- the plan ------------------------------------------------------------------------------------------------------
 
 Backward TrainingPlan::make_backward(const std::vector<bool>& through, const std::vector<bool>& gives) const {
-  Backward made{.run = nullptr, .reads = {}, .depends = {}, .gives = gives};
+  Backward made{.run = nullptr, .reads = {}, .tangents = {}, .depends = {}, .gives = gives};
   FunctionalJoint some;
   if (!all(through)) {
-    some = make_functional_joint(*program, examples, through);
+    some = make_functional_joint(examples, make_joint(*program, examples, through));
     if (!some.reason.empty() || !some.conditions.empty()) return made;
   }
   graph::Graph graph = all(through) ? joint.graph : std::move(some.graph);
@@ -113,6 +113,7 @@ Backward TrainingPlan::make_backward(const std::vector<bool>& through, const std
   std::vector<at::Tensor> constants;
   for (const size_t c : part.backward_constants) constants.push_back(program->constants()[c]);
   for (const Saved& one : part.saved) made.reads.push_back(one.is_read);
+  made.tangents = std::move(part.tangents);
   made.depends = std::move(part.depends);
   made.run = compile(std::move(part.backward), std::move(constants));
   return made;
@@ -151,17 +152,17 @@ void MagnetoBackward::release_variables() {
 }
 
 std::vector<at::Tensor> MagnetoBackward::take_inputs(const Backward& backward, bool last) {
-  std::vector<at::Tensor> inputs(kept.size());
+  std::vector<at::Tensor> inputs;
   for (size_t k = 0; k < kept.size(); ++k) {
     if (!backward.reads[k]) continue;
     Kept& one = kept[k];
     TORCH_CHECK(!one.is_gone, autograd::ERR_BACKWARD_TWICE);
     if (one.is_variable)
-      inputs[k] = one.variable.unpack(one.is_output ? getptr() : nullptr);
+      inputs.push_back(one.variable.unpack(one.is_output ? getptr() : nullptr));
     else if (last)
-      inputs[k] = std::move(one.tensor), one.is_gone = true;
+      inputs.push_back(std::move(one.tensor)), one.is_gone = true;
     else
-      inputs[k] = one.tensor;
+      inputs.push_back(one.tensor);
   }
   return inputs;
 }
@@ -173,10 +174,11 @@ at::Tensor MagnetoBackward::laid_out(const at::Tensor& tangent, const types::Ten
   for (const types::Expr& stride : type.strides) strides.push_back(stride.evaluate(symbols));
   const auto options = at::TensorOptions().dtype(to_scalar_type(type.dtype)).device(to_torch(type.device));
   if (!tangent.defined()) return at::empty_strided(sizes, strides, options).zero_();
-  bool same = tangent.storage_offset() == 0;
+  if (tangent.layout() != c10::kStrided) return laid_out(tangent.to_dense(), type);
+  bool same = tangent.storage_offset() == 0 && tangent.scalar_type() == to_scalar_type(type.dtype) &&
+              !tangent.is_conj() && !tangent.is_neg() && !tangent._is_zerotensor();
   for (size_t d = 0; d < sizes.size(); ++d) same = same && (sizes[d] == 1 || strides[d] == tangent.stride(d));
-  if (same && tangent.scalar_type() == to_scalar_type(type.dtype)) return tangent;
-  return at::empty_strided(sizes, strides, options).copy_(tangent);
+  return same ? tangent : at::empty_strided(sizes, strides, options).copy_(tangent);
 }
 
 variable_list MagnetoBackward::apply(variable_list&& tangents) {
@@ -192,7 +194,7 @@ variable_list MagnetoBackward::apply(variable_list&& tangents) {
   std::lock_guard<std::mutex> lock(mutex_);
   at::AutoDispatchBelowADInplaceOrView below;
   std::vector<at::Tensor> inputs = take_inputs(backward, last);
-  for (size_t t = 0; t < tangents.size(); ++t) inputs.push_back(laid_out(tangents[t], plan_->tangents[t]));
+  for (const size_t t : backward.tangents) inputs.push_back(laid_out(tangents[t], plan_->tangents[t]));
   tangents.clear();
   used_ = &backward;
   c10::SmallVector<at::Tensor, 8> gradients;

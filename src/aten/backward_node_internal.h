@@ -22,7 +22,8 @@ using NodePtr = decltype(torch::autograd::Edge::function);
 /// A backward that is ready to run: for all gradients through all tangents, or for some.
 struct Backward {
   std::shared_ptr<Executable> run;  ///< nullptr: there is none for this choice
-  std::vector<bool> reads;          ///< of each saved value
+  std::vector<bool> reads;          ///< of each saved value: it is an input
+  std::vector<size_t> tangents;     ///< the inputs behind the saved values
   std::vector<std::vector<bool>> depends;
   std::vector<bool> gives;  ///< of each gradient
 };

@@ -179,17 +179,12 @@ class Arranging {
 
 }  // namespace
 
-FunctionalJoint make_functional_joint(const Program& program, std::span<const at::Tensor> examples,
-                                      const std::vector<bool>& through) {
-  const auto start = std::chrono::steady_clock::now();
-  Joint joint = make_joint(program, examples, through);
-  const double taken = milliseconds_since(start);
+FunctionalJoint make_functional_joint(std::span<const at::Tensor> examples, Joint joint) {
   FunctionalJoint made;
-  if (joint.reason.empty())
-    made = Arranging(examples, joint).run();
-  else
+  if (!joint.reason.empty())
     made.reason = std::move(joint.reason);
-  made.joint_ms = taken;
+  else
+    made = Arranging(examples, joint).run();
   return made;
 }
 
@@ -199,9 +194,7 @@ std::vector<uint32_t> count_versions(const Graph& recorded) {
   for (size_t v = 0; v < below.size(); ++v) below[v] = ValueId(v);
   for (size_t n = 0; n < recorded.nodes().size(); ++n) {
     const Node& node = recorded.nodes()[n];
-    const size_t dot = node.op.find('.');
-    const Operator& op = operator_of(c10::Dispatcher::singleton().findSchemaOrThrow(
-        node.op.substr(0, dot).c_str(), dot == std::string::npos ? "" : node.op.substr(dot + 1).c_str()));
+    const Operator& op = operator_named(node.op);
     const auto& arguments = op.handle.schema().arguments();
     for (size_t a = 0; a < node.args.size(); ++a) {
       const c10::AliasInfo* alias = arguments[a].alias_info();

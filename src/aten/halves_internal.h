@@ -1,6 +1,6 @@
 // aten/halves_internal.h: from a program to the graphs of its training, nothing run yet.
 #pragma once
-#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,8 +9,6 @@
 #include "graph/graph.h"
 
 namespace magneto::aten {
-
-class Program;
 
 /// The joint graph in values, and where the tensors of the program are in it.
 struct FunctionalJoint {
@@ -35,12 +33,11 @@ struct FunctionalJoint {
   std::vector<types::Condition> conditions;
   std::vector<bool> needs_before;  ///< of each input: a root with a tangent needs it as it was before a store
   std::vector<size_t> stored;      ///< inputs that are stored to
-  double joint_ms = 0, functionalise_ms = 0;
+  double functionalise_ms = 0;
   std::string reason;
 };
 
-FunctionalJoint make_functional_joint(const Program& program, std::span<const at::Tensor> examples,
-                                      const std::vector<bool>& through = {});
+FunctionalJoint make_functional_joint(std::span<const at::Tensor> examples, Joint joint);
 
 /// How often eager counts a new version of a tensor (`_version`): for each value of the recorded graph that is no view,
 /// the operators that write to its memory, as their schemas tell.

@@ -65,12 +65,6 @@ class NoSavedTensorHooks {
   const bool before_;
 };
 
-const Operator& operator_named(const std::string& name) {
-  const size_t dot = name.find('.');
-  return operator_of(c10::Dispatcher::singleton().findSchemaOrThrow(
-      name.substr(0, dot).c_str(), dot == std::string::npos ? "" : name.substr(dot + 1).c_str()));
-}
-
 // What the graph language must be able to tell of an operator for its graph to become one of values.
 void check_effects(const graph::Node& node, const Operator& op) {
   if (op.way == Way::kOpaque) impossible(node.op, " changes a tensor in a way that a graph cannot hold");
@@ -138,12 +132,13 @@ class Joining {
     }
   }
 
-  Joint run(const std::vector<bool>& through) {
+  Joint run(const std::vector<bool>& through, bool pieces) {
     InTrace here(trace_);
     NoSavedTensorHooks unpacked;
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // casts stand in the graph
     for (const graph::Node& node : from_.nodes()) repeat(node);
     find_roots();
+    if (pieces && find_cuts()) return std::move(made_);
     std::vector<at::Tensor> gradients = run_backward(through);
     finish(gradients);
     return std::move(made_);
@@ -264,6 +259,56 @@ class Joining {
     if (made_.root_at.empty()) impossible("no output needs a gradient");
   }
 
+  // ---- outputs on the way to others --------------------------------------------------------------------------------
+
+  /// Every node that can be reached from these edges.
+  static std::unordered_set<torch::autograd::Node*> nodes_behind(const torch::autograd::edge_list& edges) {
+    std::vector<torch::autograd::Node*> waiting;
+    std::unordered_set<torch::autograd::Node*> seen;
+    const auto meet = [&](const torch::autograd::Edge& edge) {
+      if (edge.function && seen.insert(edge.function.get()).second) waiting.push_back(edge.function.get());
+    };
+    for (const auto& edge : edges) meet(edge);
+    while (!waiting.empty()) {
+      torch::autograd::Node* node = waiting.back();
+      waiting.pop_back();
+      for (const auto& edge : node->next_edges()) meet(edge);
+    }
+    return seen;
+  }
+
+  bool find_cuts() {
+    // Views that leave are made anew on their roots: what lies behind the roots is computed here.
+    torch::autograd::edge_list behind_roots;
+    for (const size_t r : made_.root_at)
+      for (const auto& edge : roots_[r].grad_fn()->next_edges()) behind_roots.push_back(edge);
+    const auto seen = nodes_behind(behind_roots);
+    for (const ValueId output : from_.outputs) {
+      if (!output.valid() || !tensors_[output.index()].grad_fn()) continue;
+      if (seen.count(tensors_[output.index()].grad_fn().get())) made_.cuts.push_back(last_change(output));
+    }
+    std::sort(made_.cuts.begin(), made_.cuts.end());
+    made_.cuts.erase(std::unique(made_.cuts.begin(), made_.cuts.end()), made_.cuts.end());
+    std::erase(made_.cuts, from_.nodes().size());
+    for (const at::Tensor& tensor : tensors_) made_.requires_grad.push_back(tensor.defined() && tensor.requires_grad());
+    return !made_.cuts.empty();
+  }
+
+  /// Behind the node that makes this tensor, and behind all that write to its memory.
+  size_t last_change(ValueId id) const {
+    size_t last = from_.value(id).maker.valid() ? from_.value(id).maker.index() + 1 : 0;
+    const ValueId memory = root(id);
+    for (size_t n = last; n < from_.nodes().size(); ++n) {
+      const graph::Node& node = from_.nodes()[n];
+      const Operator& op = operator_named(node.op);
+      for (size_t a = 0; op.writes_anything && a < node.args.size(); ++a)
+        if (const auto* written = std::get_if<ValueId>(&node.args[a]);
+            op.writes[a] && written && written->valid() && root(*written) == memory)
+          last = n + 1;
+    }
+    return last;
+  }
+
   void check_inputs() const {
     for (const at::Tensor& input : inputs_)
       if (!input.is_leaf()) impossible("an input gets a history because it is written to");
@@ -271,20 +316,10 @@ class Joining {
 
   // ---- backward ----------------------------------------------------------------------------------------------------
 
-  void check_nodes(const torch::autograd::edge_list& from) const {
-    std::vector<torch::autograd::Node*> waiting;
-    std::unordered_set<torch::autograd::Node*> seen;
-    const auto meet = [&](const torch::autograd::Edge& edge) {
-      if (edge.function && seen.insert(edge.function.get()).second) waiting.push_back(edge.function.get());
-    };
-    for (const auto& edge : from) meet(edge);
-    while (!waiting.empty()) {
-      torch::autograd::Node* node = waiting.back();
-      waiting.pop_back();
+  static void check_nodes(const torch::autograd::edge_list& from) {
+    for (const torch::autograd::Node* node : nodes_behind(from))
       if (std::string_view(typeid(*node).name()).find("PyNode") != std::string_view::npos)
         impossible(node->name(), " is written in Python");
-      for (const auto& edge : node->next_edges()) meet(edge);
-    }
   }
 
   std::vector<at::Tensor> run_backward(const std::vector<bool>& through) {
@@ -372,12 +407,13 @@ class Joining {
 
 }  // namespace
 
-Joint make_joint(const Program& program, std::span<const at::Tensor> examples, const std::vector<bool>& through) {
+Joint make_joint(const Program& program, std::span<const at::Tensor> examples, const std::vector<bool>& through,
+                 bool pieces) {
   Joint none;
   try {
     if (c10::InferenceMode::is_enabled()) impossible("inference mode");
     if (torch::autograd::AnomalyMode::is_enabled()) impossible("anomaly mode");
-    return Joining(program, examples).run(through);
+    return Joining(program, examples).run(through, pieces);
   } catch (const Impossible& why) {
     none.reason = why.reason;
   } catch (const c10::Error& error) {

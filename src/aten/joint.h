@@ -37,11 +37,18 @@ struct Joint {
   std::vector<types::Condition> conditions;
   std::string reason;  ///< not empty: why there is none; the rest has no meaning then
 
+  /// Where the program must be cut into several (counts of its nodes, rising), for a node each: an output on the way to
+  /// another one has a gradient that others can see (hooks, retain_grad, autograd.grad), all of it. Not empty: only
+  /// hints and requires_grad have a meaning.
+  std::vector<size_t> cuts;
+  std::vector<bool> requires_grad;  ///< of each value of the program
+
   size_t tangents() const { return root_at.size(); }
 };
 
 /// `examples` are the program's inputs; their data are not read. Where `through` is given, only these tangents (counted
-/// as in the joint of all) come: torch then leaves out what depends on none of them.
-Joint make_joint(const Program& program, std::span<const at::Tensor> examples, const std::vector<bool>& through = {});
+/// as in the joint of all) come: torch then leaves out what depends on none of them. `pieces`: it may be cut.
+Joint make_joint(const Program& program, std::span<const at::Tensor> examples, const std::vector<bool>& through = {},
+                 bool pieces = false);
 
 }  // namespace magneto::aten

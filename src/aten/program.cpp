@@ -37,14 +37,6 @@ struct Step {
   bool changes = false;  ///< writes to memory of an input, or draws random numbers
 };
 
-const Operator& look_up(const std::string& name) {
-  const size_t dot = name.find('.');
-  const c10::OperatorName key(name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1));
-  const auto handle = c10::Dispatcher::singleton().findSchema(key);
-  base::check(handle.has_value(), "program: torch has no operator ", name);
-  return operator_of(*handle);
-}
-
 bool is_symbolic(const graph::Arg& arg) {
   if (const auto* one = std::get_if<types::Expr>(&arg)) return !one->is_constant();
   const auto* list = std::get_if<std::vector<types::Expr>>(&arg);
@@ -80,7 +72,7 @@ struct Program::Body {
   }
 
   static Step make_step(const graph::Node& node) {
-    Step step{.op = &look_up(node.op), .slots = {}, .outputs = node.outputs, .drops = {}, .grad = node.grad};
+    Step step{.op = &operator_named(node.op), .slots = {}, .outputs = node.outputs, .drops = {}, .grad = node.grad};
     base::check(node.args.size() == step.op->arguments.size(), "program: ", node.op, " has ", node.args.size(),
                 " arguments, its schema ", step.op->arguments.size());
     for (size_t a = 0; a < node.args.size(); ++a) step.slots.push_back(make_slot(node.args[a], step.op->arguments[a]));

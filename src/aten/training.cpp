@@ -13,6 +13,7 @@
 #include <unordered_set>
 
 #include "aten/backward_node_internal.h"
+#include "aten/chain_internal.h"
 #include "aten/convert_internal.h"
 #include "aten/operators_internal.h"
 #include "aten/program.h"
@@ -65,6 +66,8 @@ bool Training::must_run_plainly(std::span<const at::Tensor> inputs, std::span<co
     if (inputs[i].requires_grad() && !plan_->traced_grad[i]) return true;
     if (torch::autograd::isFwGradDefined(inputs[i])) return true;
   }
+  for (const Saved& saved : plan_->saved)
+    if (saved.lasting && !inputs[saved.index].is_leaf()) return true;
   for (const types::Condition& condition : plan_->joint.conditions)
     if (!condition.holds(symbols)) return true;
   return overlap(inputs, plan_->joint.stored);
@@ -103,7 +106,11 @@ Executable::Failure Training::run(std::span<at::Tensor> inputs, std::span<const 
       if (saved.from == Saved::From::kInput) needed[saved.index] = inputs[saved.index];
   for (const Root& root : joint.roots)
     if (root.from == Root::From::kInput) needed[root.index] = inputs[root.index];
-  for (const size_t stored : joint.stored) needed[stored] = inputs[stored];
+  c10::SmallVector<uint32_t, 8> versions;
+  for (const size_t stored : joint.stored) {
+    needed[stored] = inputs[stored];
+    versions.push_back(inputs[stored].is_inference() ? 0 : static_cast<uint32_t>(inputs[stored]._version()));
+  }
 
   c10::SmallVector<at::Tensor, 16> results;
   {
@@ -113,11 +120,12 @@ Executable::Failure Training::run(std::span<at::Tensor> inputs, std::span<const 
   }
 
   const Graph& graph = plan_->program->graph();
-  for (const size_t stored : joint.stored) {
-    const uint32_t count = plan_->versions[graph.inputs()[stored].index()];
-    if (!needed[stored].is_inference())
-      for (uint32_t c = 0; c < count; ++c) needed[stored].unsafeGetTensorImpl()->bump_version();
-    if (node) node->originals[stored].version += count;
+  for (size_t k = 0; k < joint.stored.size(); ++k) {
+    const size_t stored = joint.stored[k];
+    if (needed[stored].is_inference()) continue;
+    const uint32_t wanted = versions[k] + plan_->versions[graph.inputs()[stored].index()];
+    while (needed[stored]._version() < wanted) needed[stored].unsafeGetTensorImpl()->bump_version();
+    if (node) node->originals[stored].version = static_cast<uint32_t>(needed[stored]._version());
   }
   std::vector<at::Tensor> roots(joint.roots.size());
   for (size_t r = 0; r < roots.size(); ++r) {
@@ -185,9 +193,7 @@ void Training::keep(MagnetoBackward& node, const std::vector<at::Tensor>& inputs
 std::vector<c10::Device> random_devices(const Graph& graph) {
   std::vector<c10::Device> devices;
   for (const graph::Node& node : graph.nodes()) {
-    const size_t dot = node.op.find('.');
-    const Operator& op = operator_of(c10::Dispatcher::singleton().findSchemaOrThrow(
-        node.op.substr(0, dot).c_str(), dot == std::string::npos ? "" : node.op.substr(dot + 1).c_str()));
+    const Operator& op = operator_named(node.op);
     if (!op.random) continue;
     for (const ValueId id : node.outputs) {
       if (!id.valid()) continue;
@@ -216,15 +222,25 @@ std::vector<at::Tensor> chosen(const std::vector<at::Tensor>& constants, const s
   return some;
 }
 
-}  // namespace
+double milliseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
 
-std::shared_ptr<Executable> make_training(std::shared_ptr<Program> program, std::span<const at::Tensor> examples,
-                                          const CompileGraph& compile, std::string* reason) {
+Joint timed_joint(const Program& program, std::span<const at::Tensor> examples, bool pieces, double* milliseconds) {
+  const auto start = std::chrono::steady_clock::now();
+  Joint joint = make_joint(program, examples, {}, pieces);
+  *milliseconds = milliseconds_since(start);
+  return joint;
+}
+
+std::shared_ptr<Executable> make_node(std::shared_ptr<Program> program, std::span<const at::Tensor> examples,
+                                      const CompileGraph& compile, Joint as_recorded, double joint_ms,
+                                      std::string* reason) {
   auto plan = std::make_shared<TrainingPlan>();
-  plan->joint = make_functional_joint(*program, examples);
+  plan->joint = make_functional_joint(examples, std::move(as_recorded));
   FunctionalJoint& joint = plan->joint;
   const auto stop = [&](std::string why) {
-    if (reason) *reason = std::move(why);
+    *reason = std::move(why);
     return nullptr;
   };
   if (!joint.reason.empty()) return stop(joint.reason);
@@ -232,7 +248,7 @@ std::shared_ptr<Executable> make_training(std::shared_ptr<Program> program, std:
 
   const auto start = std::chrono::steady_clock::now();
   Partition part = autograd::partition(joint.graph, joint.halves);
-  const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
+  const double partition_ms = milliseconds_since(start);
   if (!part.reason.empty()) return stop(part.reason);
 
   const Graph& recorded = program->graph();
@@ -252,14 +268,15 @@ std::shared_ptr<Executable> make_training(std::shared_ptr<Program> program, std:
   plan->roots_again = std::make_unique<Program>(std::move(again), program->constants());
   plan->facts = {.saved_bytes = part.bytes,
                  .saved = part.saved.size(),
-                 .joint_ms = joint.joint_ms,
+                 .joint_ms = joint_ms,
                  .functionalise_ms = joint.functionalise_ms,
-                 .partition_ms = taken.count(),
+                 .partition_ms = partition_ms,
                  .forward = part.forward,
                  .backward = part.backward};
 
   Backward full{.run = compile(std::move(part.backward), chosen(program->constants(), part.backward_constants)),
                 .reads = std::vector<bool>(part.saved.size(), true),
+                .tangents = std::move(part.tangents),
                 .depends = std::move(part.depends),
                 .gives = std::vector<bool>(plan->wanted.size(), true)};
   plan->forward = compile(std::move(part.forward), chosen(program->constants(), part.forward_constants));
@@ -272,9 +289,62 @@ std::shared_ptr<Executable> make_training(std::shared_ptr<Program> program, std:
   return std::make_shared<Training>(std::move(plan), std::move(views));
 }
 
-const TrainingFacts* training_facts(const Executable& executable) {
-  const auto* training = dynamic_cast<const Training*>(&executable);
-  return training ? &training->facts() : nullptr;
+// A tensor as the pieces before will make it: no data, and a history where it has one.
+at::Tensor example_of(const types::TensorType& type, std::span<const int64_t> hints, bool requires_grad) {
+  c10::AutoGradMode grad_mode(true);
+  std::vector<int64_t> sizes, strides;
+  for (const types::Expr& size : type.sizes) sizes.push_back(size.evaluate(hints));
+  for (const types::Expr& stride : type.strides) strides.push_back(stride.evaluate(hints));
+  at::Tensor made = at::empty_strided(sizes, strides, at::TensorOptions(c10::kMeta).dtype(to_scalar_type(type.dtype)));
+  return requires_grad ? made.set_requires_grad(true).alias() : made;
+}
+
+// Outputs that others depend on: the program in pieces, each with a node of its own. A piece that cannot have one
+// builds torch's autograd graph.
+std::shared_ptr<Executable> make_pieces(std::shared_ptr<Program> program, std::span<const at::Tensor> examples,
+                                        const CompileGraph& compile, const Joint& joint, std::string* reason) {
+  const Graph& graph = program->graph();
+  std::vector<Piece> pieces = cut_into_pieces(*program, joint.cuts);
+  std::vector<std::shared_ptr<Executable>> executables;
+  bool any = false;
+  for (const Piece& piece : pieces) {
+    std::vector<at::Tensor> inputs;
+    for (const ValueId id : piece.inputs) {
+      const auto at = std::lower_bound(graph.inputs().begin(), graph.inputs().end(), id);
+      if (at != graph.inputs().end() && *at == id)
+        inputs.push_back(examples[static_cast<size_t>(at - graph.inputs().begin())]);
+      else
+        inputs.push_back(example_of(graph.value(id).type, joint.hints, joint.requires_grad[id.index()]));
+    }
+    double joint_ms = 0;
+    Joint own = timed_joint(*piece.program, inputs, /*pieces=*/false, &joint_ms);
+    std::shared_ptr<Executable> made = make_node(piece.program, inputs, compile, std::move(own), joint_ms, reason);
+    any = any || made;
+    executables.push_back(made ? std::move(made) : piece.program);
+  }
+  if (!any) return nullptr;
+  return make_chain(std::move(program), std::move(pieces), std::move(executables));
+}
+
+}  // namespace
+
+std::shared_ptr<Executable> make_training(std::shared_ptr<Program> program, std::span<const at::Tensor> examples,
+                                          const CompileGraph& compile, std::string* reason) {
+  std::string unasked;
+  if (!reason) reason = &unasked;
+  double joint_ms = 0;
+  Joint joint = timed_joint(*program, examples, /*pieces=*/true, &joint_ms);
+  if (joint.reason.empty() && !joint.cuts.empty())
+    return make_pieces(std::move(program), examples, compile, joint, reason);
+  return make_node(std::move(program), examples, compile, std::move(joint), joint_ms, reason);
+}
+
+std::vector<const TrainingFacts*> training_facts(const Executable& executable) {
+  std::vector<const TrainingFacts*> facts;
+  if (const auto* training = dynamic_cast<const Training*>(&executable)) facts.push_back(&training->facts());
+  for (const std::shared_ptr<Executable>& piece : pieces_of(executable))
+    if (const auto* training = dynamic_cast<const Training*>(piece.get())) facts.push_back(&training->facts());
+  return facts;
 }
 
 std::shared_ptr<Executable> compile_by_operators(Graph graph, std::vector<at::Tensor> constants) {

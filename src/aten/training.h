@@ -32,13 +32,14 @@ std::shared_ptr<Executable> make_training(std::shared_ptr<Program> program, std:
 /// The plainest CompileGraph: operator by operator.
 std::shared_ptr<Executable> compile_by_operators(graph::Graph graph, std::vector<at::Tensor> constants);
 
-/// What was kept and how long it took, for the report and for tests; nullptr: not one of make_training's.
+/// What was kept and how long it took, for the report and for tests.
 struct TrainingFacts {
   int64_t saved_bytes = 0;  ///< of values that are no inputs, for the sizes of the examples
   size_t saved = 0;         ///< values, inputs among them
   double joint_ms = 0, functionalise_ms = 0, partition_ms = 0;
   graph::Graph forward, backward;
 };
-const TrainingFacts* training_facts(const Executable& executable);
+/// One for each node; none where it is not one of make_training's.
+std::vector<const TrainingFacts*> training_facts(const Executable& executable);
 
 }  // namespace magneto::aten

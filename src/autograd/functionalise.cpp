@@ -185,8 +185,7 @@ class Functionalising {
     if (memory(id).is_input || from_outside(id)) return false;
     const TensorType& type = graph().value(memory(id).first).type;
     types::Expr extent = 1;
-    for (size_t d = 0; d < type.sizes.size(); ++d)
-      extent = extent + (type.sizes[d] - types::Expr(1)) * type.strides[d];
+    for (size_t d = 0; d < type.sizes.size(); ++d) extent = extent + (type.sizes[d] - types::Expr(1)) * type.strides[d];
     return extent == types::numel(type.sizes) && type.offset == types::Expr(0);
   }
   bool from_outside(LookId id) { return graph().comes_from_outside(memory(id).first); }

@@ -267,7 +267,8 @@ class Partitioning {
     for (size_t v = 0; v < is_saved_.size(); ++v) {
       const ValueId id(v);
       if (const size_t input = free_input(id); input != Saved::kNone)
-        made_.saved.push_back({.from = Saved::From::kInput, .index = input, .value = id});
+        made_.saved.push_back(
+            {.from = Saved::From::kInput, .index = input, .value = id, .lasting = !is_read_directly_[v]});
       else if (is_saved_[v])
         made_.saved.push_back({.from = Saved::From::kExtra, .index = 0, .value = id});
     }
@@ -289,8 +290,8 @@ class Partitioning {
     return half;
   }
 
-  void add_input(Half& half, ValueId id, types::TensorType type) const {
-    half.renamed[id.index()] = half.graph.add_input(std::move(type), joint_.value(id).name);
+  void add_input(Half& half, ValueId id) const {
+    half.renamed[id.index()] = half.graph.add_input(joint_.value(id).type, joint_.value(id).name);
   }
 
   /// Adds the nodes that were chosen, in order, the constants that they read, and the outputs.
@@ -357,19 +358,20 @@ class Partitioning {
     if (!is_saved_.empty()) std::erase_if(made_.saved, [&](const Saved& saved) { return !read[saved.value.index()]; });
     for (Saved& saved : made_.saved) {
       saved.is_read = read[saved.value.index()];
-      add_input(half, saved.value, joint_.value(saved.value).type);
+      if (saved.is_read) add_input(half, saved.value);
     }
-    for (size_t t = 0; t < tangents_; ++t) add_input(half, tangent(t), joint_.value(tangent(t)).type);
+    for (size_t t = 0; t < tangents_; ++t) {
+      if (!read[tangent(t).index()]) continue;
+      made_.tangents.push_back(t);
+      add_input(half, tangent(t));
+    }
     fill(half, std::span(joint_.outputs).subspan(halves_.outputs), made_.backward_constants);
     made_.backward = std::move(half.graph);
   }
 
   void build_forward() {
     Half half = start();
-    for (size_t i = 0; i < halves_.inputs; ++i) {
-      const ValueId id = joint_.inputs()[i];
-      add_input(half, id, joint_.value(id).type);
-    }
+    for (size_t i = 0; i < halves_.inputs; ++i) add_input(half, joint_.inputs()[i]);
     std::vector<ValueId> extras;
     for (Saved& saved : made_.saved) {
       if (saved.from == Saved::From::kInput) continue;

@@ -31,12 +31,14 @@ struct Saved {
   size_t shares = kNone;  ///< the original output that is a view of it: who writes to the one changes the other
   graph::ValueId value;   ///< of the joint graph
   bool is_read = true;    ///< by this backward
+  bool lasting = false;   ///< an input that eager would not keep: Halves::lasting
 };
 
 struct Partition {
-  graph::Graph forward;      ///< all inputs of the forward half; its outputs, then the extra ones; the stores
-  graph::Graph backward;     ///< the saved values in order, then the tangents; gradients
-  std::vector<Saved> saved;  ///< one for each of the first inputs of backward
+  graph::Graph forward;   ///< all inputs of the forward half; its outputs, then the extra ones; the stores
+  graph::Graph backward;  ///< inputs: of the saved values, then of the tangents, those that it reads; gradients
+  std::vector<Saved> saved;
+  std::vector<size_t> tangents;  ///< those that are inputs of backward
   /// Positions of the constants of each half among those of the joint graph.
   std::vector<size_t> forward_constants, backward_constants;
   std::vector<std::vector<bool>> depends;  ///< for each gradient: on which tangents

@@ -77,23 +77,28 @@ Training make_training(const Replay& replay, const std::vector<at::Tensor>& exam
   return training;
 }
 
-py::dict facts(const Training& training) {
-  const aten::TrainingFacts& facts = *aten::training_facts(*training.executable);
-  py::dict result;
-  result["saved_bytes"] = facts.saved_bytes;
-  result["saved"] = facts.saved;
-  result["joint_ms"] = facts.joint_ms;
-  result["functionalise_ms"] = facts.functionalise_ms;
-  result["partition_ms"] = facts.partition_ms;
-  result["forward"] = graph::print(facts.forward);
-  result["backward"] = graph::print(facts.backward);
-  return result;
+py::list facts(const Training& training) {
+  py::list list;
+  for (const aten::TrainingFacts* facts : aten::training_facts(*training.executable)) {
+    py::dict result;
+    result["saved_bytes"] = facts->saved_bytes;
+    result["saved"] = facts->saved;
+    result["joint_ms"] = facts->joint_ms;
+    result["functionalise_ms"] = facts->functionalise_ms;
+    result["partition_ms"] = facts->partition_ms;
+    result["forward"] = graph::print(facts->forward);
+    result["backward"] = graph::print(facts->backward);
+    list.append(result);
+  }
+  return list;
 }
 
 std::vector<std::string> verify(const Training& training) {
-  const aten::TrainingFacts& facts = *aten::training_facts(*training.executable);
-  std::vector<std::string> broken = graph::verify(facts.forward);
-  for (std::string& sentence : graph::verify(facts.backward)) broken.push_back("backward: " + sentence);
+  std::vector<std::string> broken;
+  for (const aten::TrainingFacts* facts : aten::training_facts(*training.executable)) {
+    for (std::string& sentence : graph::verify(facts->forward)) broken.push_back("forward: " + sentence);
+    for (std::string& sentence : graph::verify(facts->backward)) broken.push_back("backward: " + sentence);
+  }
   return broken;
 }
 

@@ -73,13 +73,13 @@ graph::Graph layers(size_t count) {
   for (size_t l = 0; l < count; ++l) {
     read.push_back(above);
     product.push_back(add("f32[32, 64]", base::concat("aten::mm(%", above, ", %1)")));
-    above = add("f32[32, 64]", base::concat("aten::gelu(%", product.back(), ", 'none')"));
+    above = add("f32[32, 64]", base::concat("aten::gelu(%", product.back(), ", \"none\")"));
   }
   const size_t output = above;
   size_t gradient = 2, weight = 0;
   for (size_t l = count; l-- > 0;) {
     const size_t inner =
-        add("f32[32, 64]", base::concat("aten::gelu_backward(%", gradient, ", %", product[l], ", 'none')"));
+        add("f32[32, 64]", base::concat("aten::gelu_backward(%", gradient, ", %", product[l], ", \"none\")"));
     const size_t turned = add("f32[64, 32]{1, 64}", base::concat("aten::t(%", read[l], ")"));
     const size_t part = add("f32[64, 64]", base::concat("aten::mm(%", turned, ", %", inner, ")"));
     weight = weight ? add("f32[64, 64]", base::concat("aten::add.Tensor(%", weight, ", %", part, ", 1)")) : part;

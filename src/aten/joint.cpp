@@ -256,7 +256,7 @@ class Joining {
       made_.tangent_of[r] = made_.root_at.size();
       made_.root_at.push_back(r);
     }
-    if (made_.root_at.empty()) impossible("no output needs a gradient");
+    if (made_.root_at.empty()) impossible(Joint::kNoGradient);
   }
 
   // ---- outputs on the way to others --------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ class Program;
 
 struct Joint {
   static constexpr size_t kNone = static_cast<size_t>(-1);
+  static constexpr const char* kNoGradient = "no output needs a gradient";  ///< a reason
 
   /// As recorded: views and in-place operators stand as they are.
   /// Inputs: those of the program, then the tangents. Constants: those of the program.

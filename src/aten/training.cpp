@@ -318,7 +318,9 @@ std::shared_ptr<Executable> make_pieces(std::shared_ptr<Program> program, std::s
     }
     double joint_ms = 0;
     Joint own = timed_joint(*piece.program, inputs, /*pieces=*/false, &joint_ms);
-    std::shared_ptr<Executable> made = make_node(piece.program, inputs, compile, std::move(own), joint_ms, reason);
+    std::string why;
+    std::shared_ptr<Executable> made = make_node(piece.program, inputs, compile, std::move(own), joint_ms, &why);
+    if (!made && why != Joint::kNoGradient) *reason = std::move(why);  // a piece of views needs no node
     any = any || made;
     executables.push_back(made ? std::move(made) : piece.program);
   }

@@ -1,6 +1,7 @@
 """Includes point down only: bindings -> driver -> stages -> ops -> graph, loop, plan -> types -> base.
 
-A stage includes no other stage (capture may include aten: it holds the trace; aten may include runtime: it runs plans on tensors), and the three languages do not include
+A stage includes no other stage (capture may include aten: it holds the trace; aten may include runtime: it runs plans on
+tensors, and autograd: what it records is cut there into what its node runs), and the three languages do not include
 one another. Python.h stays in capture/ and bindings/, torch's headers in aten/, capture/ and bindings/; aten/ may also
 include torch/csrc. Run with the path of src/. A folder this file does not know is a stage.
 """
@@ -10,7 +11,7 @@ import sys
 
 LEVELS = [{"base"}, {"types"}, {"graph", "loop", "plan"}, {"ops"}, None, {"driver"}, {"bindings"}]  # None: the stages
 STAGES = LEVELS.index(None)
-BESIDE = {("capture", "aten"), ("aten", "runtime")}  # arrows within a level that are meant
+BESIDE = {("capture", "aten"), ("aten", "runtime"), ("aten", "autograd")}  # arrows within a level that are meant
 TORCH = {"aten", "capture", "bindings"}
 PYTHON = {"capture", "bindings"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')

@@ -10,14 +10,6 @@ namespace magneto::aten {
 
 using graph::ValueId;
 
-const Operator& look_up(const std::string& name) {
-  const size_t dot = name.find('.');
-  const c10::OperatorName key(name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1));
-  const auto handle = c10::Dispatcher::singleton().findSchema(key);
-  base::check(handle.has_value(), "aten: torch has no operator ", name);
-  return operator_of(*handle);
-}
-
 static bool is_symbolic(const graph::Arg& arg) {
   if (const auto* one = std::get_if<types::Expr>(&arg)) return !one->is_constant();
   const auto* list = std::get_if<std::vector<types::Expr>>(&arg);

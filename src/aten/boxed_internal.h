@@ -23,9 +23,6 @@ struct Slot {
 Slot make_slot(const graph::Arg& arg, ArgKind kind);
 std::vector<Slot> make_slots(const Operator& op, const std::vector<graph::Arg>& args);  ///< one for each of its schema
 
-/// Throws base::Fault when torch has none of that name (with overload: aten::add.Tensor).
-const Operator& look_up(const std::string& name);
-
 at::Tensor take(std::span<at::Tensor> values, graph::ValueId id, bool last);
 void push(const Slot& slot, std::span<at::Tensor> values, std::span<const int64_t> symbols, torch::jit::Stack& stack);
 void call(const Operator& op, torch::jit::Stack& stack);

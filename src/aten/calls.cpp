@@ -62,7 +62,7 @@ struct Call::Body {
 };
 
 Call::Call(const std::string& op, std::string_view arguments) : body_(std::make_unique<Body>()) {
-  body_->op = &look_up(op);
+  body_->op = &operator_named(op);
   if (const size_t arrow = arguments.rfind(" -> "); arrow != std::string_view::npos) {
     for (const char c : arguments.substr(arrow))  // of "$" and "undef"
       if (c == '$' || c == 'u') body_->defined.push_back(c == '$');

@@ -45,7 +45,7 @@ void Trace::State::note_data_read(std::string what) {
 
 void Trace::State::read_data(const c10::StorageImpl* storage, const std::string& what) {
   Lock lock(*this);
-  if (internal || (storage && !is_sealed(*storage))) return;
+  if (internal || repeats_autograd || (storage && !is_sealed(*storage))) return;
   note_data_read(what);
   run_recorded();
 }

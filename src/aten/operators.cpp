@@ -9,6 +9,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/check.h"
+
 namespace magneto::aten {
 
 using c10::DispatchKey;
@@ -208,6 +210,14 @@ const Operator& operator_of(const c10::OperatorHandle& handle) {
     entry.known = std::make_unique<Operator>(handle);
   }
   return *entry.known;
+}
+
+const Operator& operator_named(const std::string& name) {
+  const size_t dot = name.find('.');
+  const c10::OperatorName key(name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1));
+  const auto handle = c10::Dispatcher::singleton().findSchema(key);
+  base::check(handle.has_value(), "torch has no operator ", name);
+  return operator_of(*handle);
 }
 
 }  // namespace magneto::aten

@@ -47,5 +47,7 @@ struct Operator {
 
 /// Never dies, never moves.
 const Operator& operator_of(const c10::OperatorHandle& handle);
+/// By its name with overload. Throws base::Fault when torch has none.
+const Operator& operator_named(const std::string& name);
 
 }  // namespace magneto::aten

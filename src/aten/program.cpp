@@ -55,7 +55,7 @@ struct Program::Body {
   }
 
   static Step make_step(const graph::Node& node) {
-    const Operator& op = look_up(node.op);
+    const Operator& op = operator_named(node.op);
     return {.op = &op, .slots = make_slots(op, node.args), .outputs = node.outputs, .drops = {}, .grad = node.grad};
   }
 

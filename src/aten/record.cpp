@@ -243,7 +243,8 @@ class Recording {
     const size_t index = state_.graph.nodes().size();
     if (index >= live.graph.nodes().size()) return std::nullopt;
     const graph::Node& node = live.graph.nodes()[index];
-    if (node.op != op_.name || op_.writes_anything) return std::nullopt;
+    if (node.op != op_.name || op_.writes_anything || op_.way == Way::kView || op_.way == Way::kRestride)
+      return std::nullopt;
     bool shares = false;
     const auto storage = [&](ValueId value) { return live.values[value.index()].storage; };
     std::vector<ops::Result> results;

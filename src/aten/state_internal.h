@@ -74,9 +74,11 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   std::shared_ptr<State> foreign_owner(const at::Tensor& tensor);
   at::Tensor make_fresh(types::TensorType type, graph::ValueId* value);
   at::Tensor make_view(const at::Tensor& of, types::TensorType type, graph::ValueId* value);
+  /// `tensor` undefined: it shares its memory with nobody.
   at::Tensor make_stand_in(const at::Tensor& tensor, types::TensorType type, std::string name);
   at::Tensor make_ready(const at::Tensor& result, graph::ValueId* value);  ///< a kernel's own result
   graph::ValueId add_constant(const at::Tensor& tensor);
+  graph::ValueId add_outsider(const at::Tensor& tensor, graph::ValueId value);
 
   /// Writes a call down that is to be run at the next flush. `tensors` are those among its arguments.
   void add_call(const Operator& op, std::vector<graph::Arg> args, std::vector<c10::IValue> boxed,
@@ -115,12 +117,14 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   uint64_t data_reads = 0;
   std::string last_data_read;
 
-  std::shared_ptr<Symbols> symbols;                                   ///< of a sketch
+  std::shared_ptr<Symbols> symbols;  ///< of a sketch
+  /// Sketch: only torch's autograd is at work here. It asks who holds a storage and reads no data; a copy of a tensor
+  /// that it makes is one that it saved, and the same value.
+  bool repeats_autograd = false;
   std::shared_ptr<State> live;                                        ///< of a sketch: the trace that runs beside it
   std::unordered_map<const c10::StorageImpl*, at::Tensor> stand_ins;  ///< sketch: the first over each storage
 
  private:
-  graph::ValueId add_outsider(const at::Tensor& tensor, graph::ValueId value);
   graph::ValueId own_value(PendingImpl& copy, const at::Tensor& tensor);
   graph::ValueId value_over_pending(const at::Tensor& tensor, StorageIndex storage);
   void run_call(size_t index, std::vector<c10::IValue>& stack);

@@ -34,13 +34,16 @@ std::atomic<WaitRunner> wait_runner{nullptr};
 
 void set_wait_runner(WaitRunner runner) { wait_runner = runner; }
 
+void run_waiting(void (*work)(void*), void* argument) {
+  if (WaitRunner runner = wait_runner)
+    runner(work, argument);
+  else
+    work(argument);
+}
+
 Lock::Lock(Trace::State& state) : state_(state) {
   if (state.mutex.try_lock()) return;
-  const auto wait = [](void* mutex) { static_cast<std::recursive_mutex*>(mutex)->lock(); };
-  if (WaitRunner runner = wait_runner)
-    runner(wait, &state.mutex);
-  else
-    wait(&state.mutex);
+  run_waiting([](void* mutex) { static_cast<std::recursive_mutex*>(mutex)->lock(); }, &state.mutex);
 }
 
 Trace::State* entered_state(std::shared_ptr<Trace::State>& keep) {
@@ -71,6 +74,16 @@ Trace::Trace() : state_(std::make_shared<State>(*this)) {}
 Trace::Trace(std::shared_ptr<Symbols> symbols, const Trace& live) : Trace() {
   state_->symbols = std::move(symbols);
   state_->live = live.state_;
+}
+
+Trace::Trace(std::shared_ptr<Symbols> symbols, const graph::Graph& recorded) : Trace() {
+  state_->symbols = std::move(symbols);
+  state_->repeats_autograd = true;
+  state_->live = std::make_shared<State>(*this);
+  state_->live->graph = recorded;
+  state_->live->values.resize(recorded.values().size());
+  for (size_t v = 0; v < recorded.values().size(); ++v)
+    state_->live->values[v].storage = static_cast<StorageIndex>(v);  // views are never looked up there
 }
 
 Trace::~Trace() {
@@ -127,6 +140,17 @@ at::Tensor Trace::stand_in(const at::Tensor& tensor, types::Sizes sizes, types::
   type.strides = std::move(strides);
   base::check(state_->symbols != nullptr, "trace: a stand-in outside a sketch");
   return state_->make_stand_in(tensor, std::move(type), std::move(name));
+}
+
+at::Tensor Trace::stand_in(types::TensorType type, std::string name) {
+  Lock lock(*state_);
+  base::check(state_->symbols != nullptr, "trace: a stand-in outside a sketch");
+  return state_->make_stand_in(at::Tensor(), std::move(type), std::move(name));
+}
+
+ValueId Trace::add_constant(const at::Tensor& tensor) {
+  Lock lock(*state_);
+  return state_->add_outsider(tensor, state_->add_constant(tensor));
 }
 
 const at::Tensor& Trace::input_tensor(ValueId id) const {

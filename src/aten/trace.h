@@ -31,6 +31,9 @@ class Trace {
   /// be run to know what comes out throws.
   /// `live` records the same program with data: where only a kernel knows what comes out, it has been run there.
   Trace(std::shared_ptr<Symbols> symbols, const Trace& live);
+  /// A sketch that repeats a graph which was recorded before, and may go on behind it: torch's autograd engine records
+  /// here, and asks who else holds a storage without reading it.
+  Trace(std::shared_ptr<Symbols> symbols, const graph::Graph& recorded);
   ~Trace();  ///< flushes; never throws (what a flush raises here was raised before)
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
@@ -50,6 +53,10 @@ class Trace {
   graph::ValueId add_input(const at::Tensor& tensor, std::string name);
   /// Sketch: a new input that stands for `tensor`, with the same aliasing among them as among the tensors.
   at::Tensor stand_in(const at::Tensor& tensor, types::Sizes sizes, types::Sizes strides, std::string name);
+  /// Sketch: a new input of this type, with memory of its own.
+  at::Tensor stand_in(types::TensorType type, std::string name);
+  /// A tensor of the caller that belongs to the graph.
+  graph::ValueId add_constant(const at::Tensor& tensor);
   /// The tensor behind an input, as long as the trace lives.
   const at::Tensor& input_tensor(graph::ValueId id) const;
   /// Inputs that operators met before anyone registered them, since the last call: tensors that came from nowhere
@@ -91,5 +98,7 @@ Trace* current_trace();
 /// meanwhile: the other thread may need it.
 using WaitRunner = void (*)(void (*wait)(void*), void* argument);
 void set_wait_runner(WaitRunner runner);
+/// Runs work that must not hold the GIL: torch's autograd engine.
+void run_waiting(void (*work)(void*), void* argument);
 
 }  // namespace magneto::aten

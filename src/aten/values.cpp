@@ -226,8 +226,8 @@ at::Tensor Trace::State::make_view(const at::Tensor& of, types::TensorType type,
 }
 
 at::Tensor Trace::State::make_stand_in(const at::Tensor& tensor, types::TensorType type, std::string name) {
-  const c10::StorageImpl* original = storage_impl(tensor);
-  at::Tensor& first = stand_ins[original];
+  at::Tensor alone;
+  at::Tensor& first = tensor.defined() ? stand_ins[storage_impl(tensor)] : alone;
   const ValueId input = graph.add_input(type, std::move(name));
   values.resize(input.index() + 1);
   at::Tensor made;

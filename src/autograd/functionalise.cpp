@@ -179,6 +179,25 @@ class Functionalising {
     return false;
   }
 
+  /// Whether strides show the same elements of every value that this memory will hold: it was made here, so its values
+  /// are all there is of it, and they have its layout without gaps. An input may be a part of something larger.
+  bool strides_hold(LookId id) {
+    if (memory(id).is_input || from_outside(id)) return false;
+    const TensorType& type = graph().value(memory(id).first).type;
+    types::Expr extent = 1;
+    for (size_t d = 0; d < type.sizes.size(); ++d) extent = extent + (type.sizes[d] - types::Expr(1)) * type.strides[d];
+    return extent == types::numel(type.sizes) && type.offset == types::Expr(0);
+  }
+  bool from_outside(LookId id) { return graph().comes_from_outside(memory(id).first); }
+
+  /// A look by strides lies on the memory itself, whatever tensor it was taken of.
+  void lay_on_memory(Look& view) {
+    if (!strides_hold(view.below)) return;
+    while (look(view.below).below.valid()) view.below = look(view.below).below;
+    const TensorType& type = view.types[0];
+    view.view.args = {view.view.args[0], type.sizes, type.strides, type.offset};
+  }
+
   /// The new value of a memory has the layout of the old one, so that views of it are what they were.
   ValueId laid_out_as(ValueId value, TensorType type, const Node& like) {
     type.offset = 0;
@@ -248,7 +267,7 @@ class Functionalising {
     const ops::Op* op = ops::find(node.op);
     graph::for_each_read(node, [&](ValueId id) {
       const LookId at = look_of(id);
-      if (memory(at).now != memory(at).first && reads_by_strides(at))
+      if (memory(at).now != memory(at).first && reads_by_strides(at) && !strides_hold(at))
         stop(node, "reads memory by strides that was written to");
     });
     if (!made_.reason.empty()) return;
@@ -279,7 +298,7 @@ class Functionalising {
     const auto* of = std::get_if<ValueId>(&node.args.at(0));
     if (!of || !of->valid()) return stop(node, "is a view of no tensor");
     const LookId below = look_of(*of);
-    if (op.by_strides && memory(below).now != memory(below).first)
+    if (op.by_strides && memory(below).now != memory(below).first && !strides_hold(below))
       return stop(node, "looks by strides at memory that was written to");
     Node copy = copied(node);
     std::vector<TensorType> types;
@@ -288,6 +307,7 @@ class Functionalising {
     for (size_t k = 0; k < node.outputs.size(); ++k) {
       if (!is_made(node, node.outputs[k])) continue;  // lift_fresh and its like: the tensor itself
       looks_.push_back({look(below).memory, below, copy, k, types, {}, {}, groups_});
+      if (op.by_strides) lay_on_memory(looks_.back());
       looks_of_[node.outputs[k].index()] = LookId(looks_.size() - 1);
     }
   }
@@ -303,12 +323,15 @@ class Functionalising {
     copy.op = op.functional;
     const auto results = view && view->type ? view->type({copy.args, &graph(), default_dtype_}) : std::nullopt;
     if (!results || results->size() != 1 || !now.valid()) return stop(node, "has no answer for these sizes");
-    if (view->by_strides && memory(below).now != memory(below).first)
+    if (view->by_strides && memory(below).now != memory(below).first && !strides_hold(below))
       return stop(node, "looks by strides at memory that was written to");
     TensorType type = (*results)[0].type;
     type.offset = type.offset + memory(below).shift;
     looks_.push_back({look(below).memory, below, std::move(copy), 0, {std::move(type)}, {}, {}, ++groups_});
-    looks_of_[id->index()] = LookId(looks_.size() - 1);
+    if (view->by_strides) lay_on_memory(looks_.back());
+    // A value has one type: the tensor goes on as another value, or as the same one where its type stayed.
+    const ValueId changed = node.outputs.empty() || !node.outputs[0].valid() ? *id : node.outputs[0];
+    looks_of_[changed.index()] = LookId(looks_.size() - 1);
   }
 
   void write_in_place(const ops::Op& op, const Node& node, const std::vector<int>& written) {
@@ -321,7 +344,7 @@ class Functionalising {
     std::vector<std::pair<LookId, ValueId>> writes;
     for (const int i : written) {
       const LookId at = look_of(std::get<ValueId>(node.args[static_cast<size_t>(i)]));
-      if (reads_by_strides(at)) return stop(node, "writes to memory by strides");
+      if (reads_by_strides(at) && !strides_hold(at)) return stop(node, "writes to memory by strides");
       // As large as what is written to. A whole memory keeps its layout, so that views of it stay what they are.
       TensorType type = graph().value(std::get<ValueId>(copy.args[static_cast<size_t>(i)])).type;
       if (look(at).below.valid()) type.strides = types::contiguous_strides(type.sizes);

@@ -7,6 +7,7 @@
 #include "aten/program.h"
 #include "aten/testing.h"
 #include "aten/trace.h"
+#include "aten/training.h"
 #include "base/check.h"
 #include "base/report.h"
 #include "capture/faults.h"
@@ -53,15 +54,54 @@ Replay finish(const Trace& trace, const std::vector<at::Tensor>& outputs) {
   return replay;
 }
 
-std::vector<at::Tensor> run(const Replay& replay, std::vector<at::Tensor> inputs) {
+std::vector<at::Tensor> run(const aten::Executable& executable, std::vector<at::Tensor> inputs,
+                            const std::vector<int64_t>& symbols) {
   c10::SmallVector<at::Tensor, 8> outputs;
   aten::Executable::Failure failure;
   {
     py::gil_scoped_release release;
-    failure = replay.program->run(inputs, {}, outputs);
+    failure = executable.run(inputs, symbols, outputs);
+    inputs.clear();
   }
   if (failure.error) std::rethrow_exception(failure.error);
   return {outputs.begin(), outputs.end()};
+}
+
+// The same program with one autograd node, each half run operator by operator; nothing and a reason where it cannot be.
+struct Training {
+  std::shared_ptr<aten::Executable> executable;
+  std::string reason;
+};
+
+Training make_training(const Replay& replay, const std::vector<at::Tensor>& examples) {
+  Training training;
+  training.executable = aten::make_training(replay.program, examples, &aten::compile_by_operators, &training.reason);
+  return training;
+}
+
+py::list facts(const Training& training) {
+  py::list list;
+  for (const aten::TrainingFacts* facts : aten::training_facts(*training.executable)) {
+    py::dict result;
+    result["saved_bytes"] = facts->saved_bytes;
+    result["saved"] = facts->saved;
+    result["joint_ms"] = facts->joint_ms;
+    result["functionalise_ms"] = facts->functionalise_ms;
+    result["partition_ms"] = facts->partition_ms;
+    result["forward"] = graph::print(facts->forward);
+    result["backward"] = graph::print(facts->backward);
+    list.append(result);
+  }
+  return list;
+}
+
+std::vector<std::string> verify(const Training& training) {
+  std::vector<std::string> broken;
+  for (const aten::TrainingFacts* facts : aten::training_facts(*training.executable)) {
+    for (std::string& sentence : graph::verify(facts->forward)) broken.push_back("forward: " + sentence);
+    for (std::string& sentence : graph::verify(facts->backward)) broken.push_back("backward: " + sentence);
+  }
+  return broken;
 }
 
 py::tuple run_until_failure(const Replay& replay, std::vector<at::Tensor> inputs) {
@@ -140,11 +180,27 @@ void add_trace_testing(py::module_& m) {
         py::arg("as_kernels") = true);
   py::class_<Replay>(m, "Replay")
       .def_readonly("inputs", &Replay::inputs)
-      .def("run", &run)
+      .def(
+          "run",
+          [](const Replay& r, std::vector<at::Tensor> inputs, const std::vector<int64_t>& symbols) {
+            return run(*r.program, std::move(inputs), symbols);
+          },
+          py::arg("inputs"), py::arg("symbols") = std::vector<int64_t>())
+      .def("training", &make_training)
       .def("run_until_failure", &run_until_failure)
       .def("writes_inputs", [](const Replay& r) { return r.program->writes_inputs(); })
       .def("verify", [](const Replay& r) { return graph::verify(r.program->graph()); })
       .def("text", [](const Replay& r) { return graph::print(r.program->graph()); });
+  py::class_<Training>(m, "Training")
+      .def_readonly("reason", &Training::reason)
+      .def("facts", &facts)
+      .def("verify", &verify)
+      .def(
+          "run",
+          [](const Training& t, std::vector<at::Tensor> inputs, const std::vector<int64_t>& symbols) {
+            return run(*t.executable, std::move(inputs), symbols);
+          },
+          py::arg("inputs"), py::arg("symbols") = std::vector<int64_t>());
   m.def("counters", &counters);
   m.def("in_trace", [] { return aten::current_trace() != nullptr; });
   m.def("is_pending", &aten::is_pending);

@@ -27,7 +27,7 @@ struct Request {
   schedule::Shape shape;
   types::Device::Kind device = types::Device::Kind::kCpu;
   bool is_functional = false;  ///< the graph needs no functionalise
-  bool keeps_texts = false;  ///< for whoever reads Compilation::equations
+  bool keeps_texts = false;    ///< for whoever reads Compilation::equations
 };
 
 /// Throws base::Fault when the graph cannot be expressed: its message is the reason, for users.

@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <mutex>
 
+#include "aten/joint.h"
 #include "aten/kernels.h"
+#include "aten/training.h"
 #include "base/check.h"
+#include "base/text.h"
 #include "driver/compile.h"
 #include "driver/notes.h"
 #include "graph/text.h"
@@ -53,17 +57,52 @@ std::shared_ptr<aten::Executable> Pipeline::build(const std::shared_ptr<aten::Pr
   const bool trains = std::any_of(examples.begin(), examples.end(), [](const auto& t) { return t.requires_grad(); }) &&
                       std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& n) { return n.grad; });
   try {
-    if (!trains) return kernels(program, "", note);
-    note.fallback = "training runs through torch's own autograd graph";
+    if (trains)
+      if (auto made = training(program, examples, note)) return made;
+    if (note.fallback.empty())
+      return kernels({graph, program->constants(), program->bumps(), program}, false, "", note);
   } catch (const std::exception& reason) {
     note.fallback = reason.what();
   }
   return program;
 }
 
-std::shared_ptr<aten::Executable> Pipeline::kernels(const std::shared_ptr<aten::Program>& program,
-                                                    const std::string& part, base::GraphNote& note) {
-  const graph::Graph& graph = program->graph();
+std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten::Program>& program,
+                                                     std::span<const at::Tensor> examples, base::GraphNote& note) {
+  // Another backward may be asked for later, in any thread, when nobody listens any more.
+  struct Listener {
+    std::mutex mutex;
+    base::GraphNote* note;
+    size_t parts = 0;
+  };
+  auto listener = std::make_shared<Listener>();
+  listener->note = &note;
+  const auto compile_half = [this, listener](graph::Graph half,
+                                             std::vector<at::Tensor> constants) -> std::shared_ptr<aten::Executable> {
+    base::GraphNote own;
+    const std::lock_guard lock(listener->mutex);
+    base::GraphNote& told = listener->note ? *listener->note : own;
+    const char* part = listener->parts++ % 2 == 0 ? "forward" : "backward";
+    std::shared_ptr<aten::Executable> plain = aten::compile_by_operators(half, constants);
+    try {
+      return kernels({half, std::move(constants), {}, plain}, true, part, told);
+    } catch (const std::exception& reason) {
+      told.fallback = base::concat(part, ": ", reason.what());
+      return plain;
+    }
+  };
+  std::string reason;
+  auto made = aten::make_training(program, examples, compile_half, &reason);
+  const std::lock_guard lock(listener->mutex);
+  listener->note = nullptr;
+  if (!made && reason != aten::Joint::kNoGradient)
+    note.fallback = base::concat("torch's own autograd graph is used: ", reason);
+  return made;
+}
+
+std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functional, const std::string& part,
+                                                    base::GraphNote& note) {
+  const graph::Graph& graph = work.graph;
   const types::Device device = device_of(graph);
   const bool on_gpu = device.kind == types::Device::Kind::kCuda;
   const codegen::Machine machine = codegen::host_machine();
@@ -75,6 +114,7 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(const std::shared_ptr<aten::
     request.shape = schedule::gpu_shape();
   else
     request.shape.vector = machine.vector_bytes() / 4;
+  request.is_functional = is_functional;
   request.keeps_texts = !logs.empty() || note.keeps_texts;
   std::unique_ptr<Compilation> made = compile(graph, request, passes);
   std::shared_ptr<const Code> code;
@@ -104,7 +144,9 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(const std::shared_ptr<aten::
     return runtime::cpu_launcher(
         plan, [&](const std::string& name) { return reinterpret_cast<runtime::Kernel*>(code->find(name)); });
   };
-  return std::make_shared<aten::Kernels>(std::move(made->plan), std::move(made->signature), launcher, code, program);
+  return std::make_shared<aten::Kernels>(
+      std::move(made->plan), std::move(made->signature), launcher,
+      aten::Kernels::Around{std::move(work.constants), std::move(work.bumps), std::move(work.fallback), code});
 }
 
 }  // namespace magneto::driver

@@ -29,8 +29,19 @@ class Pipeline {
 
  private:
   Pipeline();
-  std::shared_ptr<aten::Executable> kernels(const std::shared_ptr<aten::Program>& program, const std::string& part,
+  /// A graph to be compiled, and what stands around it.
+  struct Work {
+    const graph::Graph& graph;
+    std::vector<at::Tensor> constants;
+    std::vector<int> bumps;
+    std::shared_ptr<const aten::Executable> fallback;
+  };
+  /// Throw base::Fault with the reason when it cannot be done. `training` gives nothing where nobody asks for
+  /// gradients, or notes why torch's own autograd graph is needed.
+  std::shared_ptr<aten::Executable> kernels(Work work, bool is_functional, const std::string& part,
                                             base::GraphNote& note);
+  std::shared_ptr<aten::Executable> training(const std::shared_ptr<aten::Program>& program,
+                                             std::span<const at::Tensor> examples, base::GraphNote& note);
 };
 
 }  // namespace magneto::driver

@@ -440,6 +440,11 @@ constexpr Op kOps[] = {
      .may_raise_on_data = true,
      .equation = index_put_equation,
      .expand = put_widened},
+    {.name = "aten::_index_put_impl_",  // what the gradient of an index calls
+     .writes = kFirst,
+     .may_raise_on_data = true,
+     .functional = "aten::_index_put_impl"},
+    {.name = "aten::_index_put_impl", .may_raise_on_data = true},
     {.name = "aten::embedding", .type = embedding, .may_raise_on_data = true, .body = embedding_body},
     {.name = "aten::embedding_dense_backward",
      .type = embedding_backward,

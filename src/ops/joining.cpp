@@ -44,16 +44,26 @@ Results stack(const Call& call) {
   const auto list = tensors(call, 0);
   if (!list || list->empty()) return std::nullopt;
   const TensorType& first = *list->front();
+  const auto dim = dimension(call, 1, first.sizes.size() + 1);
+  if (!dim) return std::nullopt;
   std::vector<Operand> all;
+  bool row_major = false;
   for (const TensorType* one : *list) {
     if (!same(call, one->sizes, first.sizes) || one->device != first.device) return std::nullopt;
-    // cat of the unsqueezed tensors would keep channels last; three dimensions can become four
-    if (one->sizes.size() >= 3 && !known(contiguous(call, *one))) return std::nullopt;
+    // At the end it is cat of the unsqueezed tensors, which would keep channels last; three dimensions can become four.
+    // Elsewhere it is a view of cat, which keeps channels last if all have it.
+    if (*dim == first.sizes.size()) {
+      if (one->sizes.size() >= 3 && !known(contiguous(call, *one))) return std::nullopt;
+      row_major = true;
+    } else {
+      const auto format = suggested_format(call, *one);
+      if (!format) return std::nullopt;
+      row_major = row_major || *format == MemoryFormat::kContiguous;
+    }
     all.push_back({*one, false});
   }
   const auto dtype = common_dtype(call, all);
-  const auto dim = dimension(call, 1, first.sizes.size() + 1);
-  if (!dtype || !dim) return std::nullopt;
+  if (!dtype || !row_major) return std::nullopt;
   Sizes sizes = first.sizes;
   sizes.insert(sizes.begin() + static_cast<ptrdiff_t>(*dim), Expr(static_cast<int64_t>(list->size())));
   return just(fresh(*dtype, first.device, std::move(sizes)));

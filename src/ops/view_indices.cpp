@@ -303,6 +303,13 @@ ValueId put_selected(Expander& e, size_t, ValueId value) {
 ValueId put_diagonal(Expander& e, size_t, ValueId value) {
   return e.add("aten::diagonal_scatter", with_base(e, value), base_type(e));
 }
+ValueId put_strided(Expander& e, size_t, ValueId value) {
+  const Sizes *sizes = integers(e.call, 1), *strides = integers(e.call, 2);
+  if (!sizes || !strides || sizes->size() != strides->size()) return {};
+  for (size_t d = 0; d < sizes->size(); ++d)  // several elements in one place: the last writer is not known
+    if ((*strides)[d] == Expr(0) && (*sizes)[d] != Expr(1)) return {};
+  return e.add("aten::as_strided_scatter", with_base(e, value), base_type(e));
+}
 ValueId put_piece(Expander& e, size_t output, ValueId value) {
   const auto length = integer(e.call, 1), dim = integer(e.call, 2);
   const auto d = dimension(e.call, 2, base_type(e).sizes.size());

@@ -34,6 +34,7 @@ PutValue put_piece(Expander& e, size_t output, PutValue value);
 PutValue put_piece_of_sizes(Expander& e, size_t output, PutValue value);
 PutValue put_unbound(Expander& e, size_t output, PutValue value);
 PutValue put_diagonal(Expander& e, size_t output, PutValue value);
+PutValue put_strided(Expander& e, size_t output, PutValue value);
 
 /// A position counted from the end when negative, kept between 0 and size. (views.cpp)
 std::optional<types::Expr> clamp_position(const Call& call, types::Expr at, const types::Expr& size);

@@ -1,0 +1,215 @@
+// aten/halves.cpp
+#include "aten/halves_internal.h"
+
+#include <algorithm>
+#include <chrono>
+#include <unordered_map>
+
+#include "aten/operators_internal.h"
+#include "aten/program.h"
+#include "autograd/functionalise.h"
+#include "base/text.h"
+
+namespace magneto::aten {
+
+using autograd::Alias;
+using graph::Graph;
+using graph::Node;
+using graph::ValueId;
+
+namespace {
+
+double milliseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+class Arranging {
+ public:
+  Arranging(std::span<const at::Tensor> examples, Joint& joint) : examples_(examples), joint_(joint) {}
+
+  FunctionalJoint run() {
+    const auto dtype = to_dtype(c10::get_default_dtype_as_scalartype()).value_or(types::Dtype::kF32);
+    const auto start = std::chrono::steady_clock::now();
+    values_ = autograd::functionalise(joint_.graph, dtype);
+    made_.functionalise_ms = milliseconds_since(start);
+    if (!values_.reason.empty()) return none(values_.reason);
+    made_.conditions = joint_.conditions;
+    made_.root_at = joint_.root_at;
+    place_roots();
+    if (made_.reason.empty()) place_outputs();
+    if (made_.reason.empty()) check_stores();
+    if (!made_.reason.empty()) return std::move(made_);
+    arrange();
+    find_needs_before();
+    return std::move(made_);
+  }
+
+ private:
+  FunctionalJoint none(std::string reason) {
+    made_.reason = std::move(reason);
+    return std::move(made_);
+  }
+
+  void place_roots() {
+    const auto& inputs = values_.graph.inputs();
+    const auto& constants = values_.graph.constants();
+    for (size_t r = 0; r < joint_.roots; ++r) {
+      const Alias& alias = values_.outputs[joint_.outputs + r];
+      FunctionalJoint::Root root{.tangent = joint_.tangent_of[r],
+                                 .value = values_.graph.outputs[joint_.outputs + r],
+                                 .recorded = joint_.root_values[r]};
+      if (alias.kind == Alias::Kind::kView) {
+        made_.reason = "an output whose memory is not its own";
+        return;
+      }
+      if (alias.kind == Alias::Kind::kFresh) {
+        root.index = forward_outputs_.size();
+        forward_outputs_.push_back(root.value);
+      } else if (const auto at = std::lower_bound(inputs.begin(), inputs.end(), alias.of);
+                 at != inputs.end() && *at == alias.of) {
+        root.from = FunctionalJoint::Root::From::kInput;
+        root.index = static_cast<size_t>(at - inputs.begin());
+      } else {
+        root.from = FunctionalJoint::Root::From::kConstant;
+        root.index =
+            static_cast<size_t>(std::lower_bound(constants.begin(), constants.end(), alias.of) - constants.begin());
+      }
+      if (root.from != FunctionalJoint::Root::From::kForward && root.tangent != Joint::kNone) {
+        made_.reason = "an output with a gradient is an input";
+        return;
+      }
+      made_.roots.push_back(root);
+    }
+  }
+
+  // The views that leave, as a graph of their own over the roots.
+  void place_outputs() {
+    std::unordered_map<ValueId, ValueId> renamed;
+    std::vector<bool> chosen(values_.graph.nodes().size());
+    for (const FunctionalJoint::Root& root : made_.roots)
+      renamed[root.value] = made_.views.add_input(values_.graph.value(root.value).type, "");
+    std::vector<ValueId> wanted;
+    for (size_t o = 0; o < joint_.outputs; ++o) {
+      FunctionalJoint::Output output{.root = joint_.root_of[o]};
+      if (output.root != Joint::kNone && values_.outputs[o].kind == Alias::Kind::kView) {
+        output.view = wanted.size();
+        wanted.push_back(values_.graph.outputs[o]);
+        const ValueId bottom = made_.roots[output.root].value;
+        for (ValueId id = wanted.back(); id != bottom;) {
+          const graph::NodeId maker = values_.graph.value(id).maker;
+          if (!maker.valid()) {
+            made_.reason = "an output is a view of memory that the graph does not hold";
+            return;
+          }
+          chosen[maker.index()] = true;
+          id = std::get<ValueId>(values_.graph.node(maker).args.at(0));
+        }
+      } else if (output.root != Joint::kNone && values_.graph.outputs[o] != made_.roots[output.root].value) {
+        made_.reason = "an output that is neither a tensor of its own nor a view";
+        return;
+      }
+      made_.outputs.push_back(output);
+    }
+    for (size_t n = 0; n < chosen.size(); ++n) {
+      if (!chosen[n]) continue;
+      Node view = values_.graph.nodes()[n];
+      view.args[0] = renamed.at(std::get<ValueId>(view.args[0]));
+      view.place = made_.views.add_place(values_.graph.places().at(view.place));
+      for (ValueId& id : view.outputs) {
+        const ValueId made = made_.views.add_value(values_.graph.value(id).type);
+        renamed[id] = made;
+        id = made;
+      }
+      made_.views.add_node(std::move(view));
+    }
+    for (const ValueId id : wanted) made_.views.outputs.push_back(renamed.at(id));
+  }
+
+  size_t input_of(ValueId id) const {
+    const auto& inputs = values_.graph.inputs();
+    return static_cast<size_t>(std::lower_bound(inputs.begin(), inputs.end(), id) - inputs.begin());
+  }
+
+  void check_stores() {
+    for (const graph::Store& store : values_.graph.stores) {
+      const size_t input = input_of(store.into);
+      if (input >= joint_.inputs) {
+        made_.reason = "the backward writes to a gradient that it was given";
+        return;
+      }
+      if (examples_[input].requires_grad()) {
+        made_.reason = "an input that needs a gradient is written to";
+        return;
+      }
+      made_.stored.push_back(input);
+    }
+  }
+
+  void arrange() {
+    made_.graph = std::move(values_.graph);
+    std::vector<ValueId> outputs = std::move(forward_outputs_);
+    made_.halves = {.inputs = joint_.inputs, .outputs = outputs.size(), .lasting = {}, .hints = joint_.hints};
+    for (const at::Tensor& example : examples_)
+      made_.halves.lasting.push_back(example.requires_grad() && example.is_leaf());
+    const auto gradients = made_.graph.outputs.begin() + static_cast<ptrdiff_t>(joint_.outputs + joint_.roots);
+    outputs.insert(outputs.end(), gradients, made_.graph.outputs.end());
+    made_.graph.outputs = std::move(outputs);
+  }
+
+  void find_needs_before() {
+    std::vector<bool> needed(made_.graph.values().size());
+    for (const FunctionalJoint::Root& root : made_.roots)
+      if (root.tangent != Joint::kNone) needed[root.value.index()] = true;
+    for (size_t n = made_.graph.nodes().size(); n-- > 0;) {
+      const Node& node = made_.graph.nodes()[n];
+      if (std::any_of(node.outputs.begin(), node.outputs.end(),
+                      [&](ValueId id) { return id.valid() && needed[id.index()]; }))
+        graph::for_each_read(node, [&](ValueId id) { needed[id.index()] = true; });
+    }
+    made_.needs_before.assign(joint_.inputs, false);
+    for (const size_t input : made_.stored) made_.needs_before[input] = needed[made_.graph.inputs()[input].index()];
+  }
+
+  const std::span<const at::Tensor> examples_;
+  Joint& joint_;
+  autograd::Functional values_;
+  std::vector<ValueId> forward_outputs_;
+  FunctionalJoint made_;
+};
+
+}  // namespace
+
+FunctionalJoint make_functional_joint(std::span<const at::Tensor> examples, Joint joint) {
+  FunctionalJoint made;
+  if (!joint.reason.empty())
+    made.reason = std::move(joint.reason);
+  else
+    made = Arranging(examples, joint).run();
+  return made;
+}
+
+std::vector<uint32_t> count_versions(const Graph& recorded) {
+  std::vector<uint32_t> versions(recorded.values().size());
+  std::vector<ValueId> below(recorded.values().size());  // what a view is taken of, down to the tensor itself
+  for (size_t v = 0; v < below.size(); ++v) below[v] = ValueId(v);
+  for (size_t n = 0; n < recorded.nodes().size(); ++n) {
+    const Node& node = recorded.nodes()[n];
+    const Operator& op = operator_named(node.op);
+    const auto& arguments = op.handle.schema().arguments();
+    for (size_t a = 0; a < node.args.size(); ++a) {
+      const c10::AliasInfo* alias = arguments[a].alias_info();
+      const auto* id = std::get_if<ValueId>(&node.args[a]);
+      if (!alias || !id || !id->valid()) continue;
+      if (alias->isWrite())
+        ++versions[below[id->index()].index()];
+      else
+        for (const ValueId output : node.outputs)
+          if (output.valid() && recorded.value(output).maker == graph::NodeId(n))
+            below[output.index()] = below[id->index()];
+    }
+  }
+  for (size_t v = 0; v < below.size(); ++v) versions[v] = versions[below[v].index()];
+  return versions;
+}
+
+}  // namespace magneto::aten

@@ -1,0 +1,46 @@
+// aten/halves_internal.h: from a program to the graphs of its training, nothing run yet.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "aten/joint.h"
+#include "autograd/partition.h"
+#include "graph/graph.h"
+
+namespace magneto::aten {
+
+/// The joint graph in values, and where the tensors of the program are in it.
+struct FunctionalJoint {
+  struct Root {
+    enum class From : uint8_t { kForward, kInput, kConstant };
+    From from = From::kForward;
+    size_t index = 0;  ///< among the forward's outputs, the inputs, the constants
+    size_t tangent = Joint::kNone;
+    graph::ValueId value;     ///< of the joint graph
+    graph::ValueId recorded;  ///< of the program's graph
+  };
+  struct Output {
+    size_t root = Joint::kNone;  ///< kNone: undefined
+    size_t view = Joint::kNone;  ///< which output of `views`; kNone: the root itself
+  };
+  graph::Graph graph;
+  autograd::Halves halves;
+  std::vector<Root> roots;
+  std::vector<size_t> root_at;  ///< of each tangent
+  std::vector<Output> outputs;
+  graph::Graph views;  ///< inputs: all roots; outputs: those outputs of the program that are views of them
+  std::vector<types::Condition> conditions;
+  std::vector<bool> needs_before;  ///< of each input: a root with a tangent needs it as it was before a store
+  std::vector<size_t> stored;      ///< inputs that are stored to
+  double functionalise_ms = 0;
+  std::string reason;
+};
+
+FunctionalJoint make_functional_joint(std::span<const at::Tensor> examples, Joint joint);
+
+/// How often eager counts a new version of a tensor (`_version`): for each value of the recorded graph that is no view,
+/// the operators that write to its memory, as their schemas tell.
+std::vector<uint32_t> count_versions(const graph::Graph& recorded);
+
+}  // namespace magneto::aten

@@ -1,0 +1,428 @@
+// aten/joint.cpp
+#include "aten/joint.h"
+
+#include <ATen/SavedTensorHooks.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/stack.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <typeinfo>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "aten/operators_internal.h"
+#include "aten/program.h"
+#include "aten/symbols.h"
+#include "aten/trace.h"
+#include "base/text.h"
+
+namespace magneto::aten {
+
+using base::concat;
+using graph::Graph;
+using graph::ValueId;
+
+namespace {
+
+struct Impossible {
+  std::string reason;
+};
+template <class... Pieces>
+[[noreturn]] void impossible(const Pieces&... pieces) {
+  throw Impossible{concat(pieces...)};
+}
+
+// The operators of this thread go to our trace; one that it was in waits meanwhile.
+class InTrace {
+ public:
+  explicit InTrace(Trace& trace) : trace_(trace), before_(current_trace()) {
+    if (before_) before_->leave();
+    trace_.enter();
+  }
+  ~InTrace() {
+    trace_.leave();
+    if (before_) before_->enter();
+  }
+  InTrace(const InTrace&) = delete;
+
+ private:
+  Trace& trace_;
+  Trace* const before_;
+};
+
+// Nobody packs what autograd saves of tensors without data.
+class NoSavedTensorHooks {
+ public:
+  NoSavedTensorHooks() : before_(at::SavedTensorDefaultHooks::set_tracing(true)) {}
+  ~NoSavedTensorHooks() { at::SavedTensorDefaultHooks::set_tracing(before_); }
+  NoSavedTensorHooks(const NoSavedTensorHooks&) = delete;
+
+ private:
+  const bool before_;
+};
+
+// What the graph language must be able to tell of an operator for its graph to become one of values.
+void check_effects(const graph::Node& node, const Operator& op) {
+  if (op.way == Way::kOpaque) impossible(node.op, " changes a tensor in a way that a graph cannot hold");
+  if (node.op == "aten::data") impossible("x.data: a second tensor over the same memory, which no gradient knows of");
+  const bool view = op.declared && op.declared->view;
+  if (op.way == Way::kView && !view) impossible(node.op, " is a view that is not declared");
+  if (op.writes_anything && !(op.declared && (!op.declared->writes.empty() || op.declared->changes_shape)))
+    impossible(node.op, " writes to its arguments, and is not declared");
+}
+
+// The values of the symbols, from the sizes of the examples.
+std::vector<int64_t> hints_of(const Graph& graph, std::span<const at::Tensor> examples) {
+  std::vector<uint32_t> used;
+  for (const graph::Value& value : graph.values())
+    for (const auto* list : {&value.type.sizes, &value.type.strides})
+      for (const types::Expr& expr : *list) expr.collect_symbols(used);
+  for (const graph::Node& node : graph.nodes())
+    for (const graph::Arg& arg : node.args) {
+      if (const auto* one = std::get_if<types::Expr>(&arg)) one->collect_symbols(used);
+      if (const auto* list = std::get_if<types::Sizes>(&arg))
+        for (const types::Expr& expr : *list) expr.collect_symbols(used);
+    }
+  uint32_t count = 0;
+  for (const uint32_t symbol : used) count = std::max(count, symbol + 1);
+  std::vector<int64_t> hints(count);
+  std::vector<bool> known(count);
+  const auto learn = [&](const types::Expr& expr, int64_t value) {
+    std::vector<uint32_t> here;
+    expr.collect_symbols(here);
+    if (here.size() != 1 || !(expr == types::Expr::symbol(here[0]))) return;
+    hints.at(here[0]) = value;
+    known.at(here[0]) = true;
+  };
+  for (size_t i = 0; i < examples.size(); ++i) {
+    const types::TensorType& type = graph.value(graph.inputs()[i]).type;
+    for (size_t d = 0; d < type.sizes.size(); ++d) {
+      learn(type.sizes[d], examples[i].size(static_cast<int64_t>(d)));
+      learn(type.strides[d], examples[i].stride(static_cast<int64_t>(d)));
+    }
+  }
+  for (const uint32_t symbol : used)
+    if (!known[symbol]) impossible("s", symbol, " is a number that no input tells");
+  return hints;
+}
+
+class Joining {
+ public:
+  Joining(const Program& program, std::span<const at::Tensor> examples)
+      : from_(program.graph()), symbols_(std::make_shared<Symbols>()), trace_(symbols_, from_) {
+    made_.hints = hints_of(from_, examples);
+    for (const int64_t hint : made_.hints) symbols_->admit(symbols_->add(hint));
+    for (const types::Condition& condition : from_.conditions) symbols_->decide(condition);
+    made_.inputs = examples.size();
+    made_.outputs = from_.outputs.size();
+    tensors_.resize(from_.values().size());
+    for (size_t i = 0; i < examples.size(); ++i) {
+      const ValueId id = from_.inputs()[i];
+      at::Tensor made = trace_.stand_in(from_.value(id).type, from_.value(id).name);
+      if (examples[i].requires_grad()) made.set_requires_grad(true);
+      tensors_[id.index()] = inputs_.emplace_back(std::move(made));
+    }
+    for (size_t c = 0; c < from_.constants().size(); ++c) {
+      tensors_[from_.constants()[c].index()] = program.constants()[c];
+      trace_.add_constant(program.constants()[c]);
+    }
+  }
+
+  Joint run(const std::vector<bool>& through, bool pieces) {
+    InTrace here(trace_);
+    NoSavedTensorHooks unpacked;
+    c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // casts stand in the graph
+    for (const graph::Node& node : from_.nodes()) repeat(node);
+    find_roots();
+    if (pieces && find_cuts()) return std::move(made_);
+    std::vector<at::Tensor> gradients = run_backward(through);
+    finish(gradients);
+    return std::move(made_);
+  }
+
+ private:
+  // ---- forward -----------------------------------------------------------------------------------------------------
+
+  c10::IValue boxed(const graph::Arg& arg, ArgKind kind) {
+    if (const auto* value = std::get_if<ValueId>(&arg)) return value->valid() ? tensors_[value->index()] : at::Tensor();
+    if (const auto* list = std::get_if<std::vector<ValueId>>(&arg)) {
+      if (kind != ArgKind::kOptionalTensors) {
+        c10::List<at::Tensor> tensors;
+        for (const ValueId id : *list) tensors.push_back(id.valid() ? tensors_[id.index()] : at::Tensor());
+        return tensors;
+      }
+      c10::List<std::optional<at::Tensor>> tensors;
+      for (const ValueId id : *list)
+        tensors.push_back(id.valid() ? std::optional<at::Tensor>(tensors_[id.index()]) : std::nullopt);
+      return tensors;
+    }
+    if (const auto* one = std::get_if<types::Expr>(&arg); one && !one->is_constant()) {
+      if (kind == ArgKind::kInt) return symbols_->to_torch(*one);
+      if (kind == ArgKind::kNumber) return c10::Scalar(symbols_->to_torch(*one));
+      impossible("a size as a number in the place of a tensor");
+    }
+    if (const auto* list = std::get_if<types::Sizes>(&arg))
+      if (std::any_of(list->begin(), list->end(), [](const types::Expr& expr) { return !expr.is_constant(); })) {
+        std::vector<c10::SymInt> numbers;
+        for (const types::Expr& expr : *list) numbers.push_back(symbols_->to_torch(expr));
+        return c10::IValue(c10::SymIntArrayRef(numbers));
+      }
+    return to_ivalue(arg, kind);
+  }
+
+  void repeat(const graph::Node& node) {
+    const Operator& op = operator_named(node.op);
+    check_effects(node, op);
+    torch::jit::Stack stack;
+    for (size_t a = 0; a < node.args.size(); ++a) stack.push_back(boxed(node.args[a], op.arguments[a]));
+    {
+      c10::AutoGradMode grad_mode(node.grad);
+      std::optional<c10::impl::ExcludeDispatchKeyGuard> below_autograd;
+      if (op.factory) below_autograd.emplace(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+      op.handle.callBoxed(stack);
+    }
+    size_t output = 0;
+    const auto keep = [&](const at::Tensor& tensor) {
+      const ValueId id = node.outputs.at(output++);
+      if (id.valid() != tensor.defined()) impossible(node.op, " gives other tensors than when it was recorded");
+      if (!id.valid()) return;
+      tensors_[id.index()] = tensor;
+      const auto value = trace_.find(tensor);
+      if (!value || !(trace_.graph().value(*value).type == from_.value(id).type))
+        impossible(node.op, " gives ",
+                   value ? types::to_string(trace_.graph().value(*value).type) : std::string("a foreign tensor"),
+                   " instead of ", types::to_string(from_.value(id).type));
+    };
+    for (const c10::IValue& result : stack) {
+      if (result.isTensor())
+        keep(result.toTensor());
+      else if (result.isTensorList())
+        for (const c10::IValue& item : result.toListRef()) keep(item.toTensor());
+    }
+  }
+
+  // ---- roots -------------------------------------------------------------------------------------------------------
+
+  // The recorded tensor of which this one is a view, or itself.
+  ValueId root(ValueId id) const {
+    for (;;) {
+      const graph::NodeId maker = from_.value(id).maker;
+      if (!maker.valid()) return id;
+      const graph::Node& node = from_.node(maker);
+      const Operator& op = operator_named(node.op);
+      if (op.way == Way::kRestride) impossible("an output whose shape was changed in place (", node.op, ")");
+      if (op.way != Way::kView && !(op.declared && op.declared->view)) return id;
+      if (op.way != Way::kView) {  // _unsafe_view: memory that is shared, though nobody says so
+        id = std::get<ValueId>(node.args.at(0));
+        continue;
+      }
+      size_t shared = 0;
+      while (shared < op.aliases.size() && !op.aliases[shared]) ++shared;
+      const auto* below = shared < node.args.size() ? std::get_if<ValueId>(&node.args[shared]) : nullptr;
+      if (!below || !below->valid()) impossible(node.op, " is a view of several tensors");
+      id = *below;
+    }
+  }
+
+  void find_roots() {
+    std::unordered_map<ValueId, size_t> known;
+    std::vector<bool> differentiable;
+    for (const ValueId output : from_.outputs) {
+      if (!output.valid()) {
+        made_.root_of.push_back(Joint::kNone);
+        continue;
+      }
+      const ValueId id = root(output);
+      const auto [place, is_new] = known.emplace(id, roots_.size());
+      if (is_new) {
+        roots_.push_back(tensors_[id.index()]);
+        made_.root_values.push_back(id);
+        differentiable.push_back(false);
+        outside_.push_back(from_.comes_from_outside(id));
+      }
+      made_.root_of.push_back(place->second);
+      if (!tensors_[output.index()].requires_grad()) continue;
+      if (!roots_[place->second].requires_grad()) impossible("an output has a history that its memory does not have");
+      differentiable[place->second] = !outside_[place->second];
+    }
+    made_.roots = roots_.size();
+    made_.tangent_of.assign(roots_.size(), Joint::kNone);
+    for (size_t r = 0; r < roots_.size(); ++r) {
+      if (!differentiable[r]) continue;
+      made_.tangent_of[r] = made_.root_at.size();
+      made_.root_at.push_back(r);
+    }
+    if (made_.root_at.empty()) impossible(Joint::kNoGradient);
+  }
+
+  // ---- outputs on the way to others --------------------------------------------------------------------------------
+
+  /// Every node that can be reached from these edges.
+  static std::unordered_set<torch::autograd::Node*> nodes_behind(const torch::autograd::edge_list& edges) {
+    std::vector<torch::autograd::Node*> waiting;
+    std::unordered_set<torch::autograd::Node*> seen;
+    const auto meet = [&](const torch::autograd::Edge& edge) {
+      if (edge.function && seen.insert(edge.function.get()).second) waiting.push_back(edge.function.get());
+    };
+    for (const auto& edge : edges) meet(edge);
+    while (!waiting.empty()) {
+      torch::autograd::Node* node = waiting.back();
+      waiting.pop_back();
+      for (const auto& edge : node->next_edges()) meet(edge);
+    }
+    return seen;
+  }
+
+  bool find_cuts() {
+    // Views that leave are made anew on their roots: what lies behind the roots is computed here.
+    torch::autograd::edge_list behind_roots;
+    for (const size_t r : made_.root_at)
+      for (const auto& edge : roots_[r].grad_fn()->next_edges()) behind_roots.push_back(edge);
+    const auto seen = nodes_behind(behind_roots);
+    for (const ValueId output : from_.outputs) {
+      if (!output.valid() || !tensors_[output.index()].grad_fn()) continue;
+      if (seen.count(tensors_[output.index()].grad_fn().get())) made_.cuts.push_back(last_change(output));
+    }
+    std::sort(made_.cuts.begin(), made_.cuts.end());
+    made_.cuts.erase(std::unique(made_.cuts.begin(), made_.cuts.end()), made_.cuts.end());
+    std::erase(made_.cuts, from_.nodes().size());
+    for (const at::Tensor& tensor : tensors_) made_.requires_grad.push_back(tensor.defined() && tensor.requires_grad());
+    return !made_.cuts.empty();
+  }
+
+  /// Behind the node that makes this tensor, and behind all that write to its memory.
+  size_t last_change(ValueId id) const {
+    size_t last = from_.value(id).maker.valid() ? from_.value(id).maker.index() + 1 : 0;
+    const ValueId memory = root(id);
+    for (size_t n = last; n < from_.nodes().size(); ++n) {
+      const graph::Node& node = from_.nodes()[n];
+      const Operator& op = operator_named(node.op);
+      for (size_t a = 0; op.writes_anything && a < node.args.size(); ++a)
+        if (const auto* written = std::get_if<ValueId>(&node.args[a]);
+            op.writes[a] && written && written->valid() && root(*written) == memory)
+          last = n + 1;
+    }
+    return last;
+  }
+
+  void check_inputs() const {
+    for (const at::Tensor& input : inputs_)
+      if (!input.is_leaf()) impossible("an input gets a history because it is written to");
+  }
+
+  // ---- backward ----------------------------------------------------------------------------------------------------
+
+  static void check_nodes(const torch::autograd::edge_list& from) {
+    for (const torch::autograd::Node* node : nodes_behind(from))
+      if (std::string_view(typeid(*node).name()).find("PyNode") != std::string_view::npos)
+        impossible(node->name(), " is written in Python");
+  }
+
+  std::vector<at::Tensor> run_backward(const std::vector<bool>& through) {
+    namespace autograd = torch::autograd;
+    check_inputs();
+    forward_nodes_ = trace_.graph().nodes().size();
+    struct {
+      autograd::edge_list roots, captures;
+      autograd::variable_list tangents, gradients;
+      std::exception_ptr error;
+    } work;
+    for (size_t t = 0; t < made_.root_at.size(); ++t) {
+      const at::Tensor& root = roots_[made_.root_at[t]];
+      types::TensorType type = trace_.graph().value(*trace_.find(root)).type;
+      type.offset = 0;
+      at::Tensor tangent = trace_.stand_in(std::move(type), "tangent");
+      if (!through.empty() && !through.at(t)) continue;
+      work.roots.push_back(autograd::impl::gradient_edge(root));
+      work.tangents.push_back(std::move(tangent));
+    }
+    std::vector<size_t> wanted;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!inputs_[i].requires_grad()) continue;
+      wanted.push_back(i);
+      work.captures.push_back(autograd::impl::gradient_edge(inputs_[i]));
+    }
+    check_nodes(work.roots);
+    run_waiting(
+        [](void* argument) {
+          auto& job = *static_cast<decltype(work)*>(argument);
+          try {
+            job.gradients = autograd::Engine::get_default_engine().execute(job.roots, job.tangents, /*keep_graph=*/true,
+                                                                           /*create_graph=*/false,
+                                                                           /*accumulate_grad=*/false, job.captures);
+          } catch (...) {
+            job.error = std::current_exception();
+          }
+        },
+        &work);
+    if (work.error) std::rethrow_exception(work.error);
+    std::vector<at::Tensor> gradients(inputs_.size());
+    for (size_t w = 0; w < wanted.size(); ++w) gradients[wanted[w]] = std::move(work.gradients.at(w));
+    return gradients;
+  }
+
+  // ---- the graph ---------------------------------------------------------------------------------------------------
+
+  ValueId value_of(const at::Tensor& tensor) const {
+    if (!tensor.defined()) return {};
+    const auto value = trace_.find(tensor);
+    if (!value) impossible("a tensor that the joint trace does not know");
+    return *value;
+  }
+
+  void finish(const std::vector<at::Tensor>& gradients) {
+    std::vector<ValueId> outputs;
+    for (const ValueId output : from_.outputs)
+      outputs.push_back(value_of(output.valid() ? tensors_[output.index()] : at::Tensor()));
+    for (const at::Tensor& root : roots_) outputs.push_back(value_of(root));
+    for (const at::Tensor& gradient : gradients) outputs.push_back(value_of(gradient));
+    if (!trace_.take_unclaimed().empty()) impossible("the backward reads a tensor from nowhere");
+    made_.graph = trace_.graph();
+    made_.graph.outputs = std::move(outputs);
+    made_.graph.conditions = symbols_->conditions();
+    for (const types::Condition& condition : symbols_->conditions())
+      if (std::find(from_.conditions.begin(), from_.conditions.end(), condition) == from_.conditions.end())
+        made_.conditions.push_back(condition);
+    for (size_t n = forward_nodes_; n < made_.graph.nodes().size(); ++n) {
+      const graph::Node& node = made_.graph.nodes()[n];
+      const Operator& op = operator_named(node.op);
+      check_effects(node, op);
+      if (op.random) impossible("the backward draws random numbers (", node.op, ")");
+    }
+  }
+
+  const Graph& from_;
+  std::shared_ptr<Symbols> symbols_;
+  Trace trace_;
+  Joint made_;
+  size_t forward_nodes_ = 0;
+  std::vector<at::Tensor> tensors_;  // of each value of the program
+  std::vector<at::Tensor> inputs_, roots_;
+  std::vector<bool> outside_;  // of each root: an input or a constant
+};
+
+}  // namespace
+
+Joint make_joint(const Program& program, std::span<const at::Tensor> examples, const std::vector<bool>& through,
+                 bool pieces) {
+  Joint none;
+  try {
+    if (c10::InferenceMode::is_enabled()) impossible("inference mode");
+    if (torch::autograd::AnomalyMode::is_enabled()) impossible("anomaly mode");
+    return Joining(program, examples).run(through, pieces);
+  } catch (const Impossible& why) {
+    none.reason = why.reason;
+  } catch (const c10::Error& error) {
+    none.reason = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    none.reason = error.what();
+  }
+  if (none.reason.empty()) none.reason = "an error without words";
+  return none;
+}
+
+}  // namespace magneto::aten

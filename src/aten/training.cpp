@@ -1,0 +1,358 @@
+// aten/training.cpp
+#include "aten/training.h"
+
+#include <ATen/Functions.h>
+#include <ATen/SavedTensorHooks.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <chrono>
+#include <unordered_set>
+
+#include "aten/backward_node_internal.h"
+#include "aten/chain_internal.h"
+#include "aten/convert_internal.h"
+#include "aten/operators_internal.h"
+#include "aten/program.h"
+#include "base/check.h"
+#include "base/text.h"
+
+namespace magneto::aten {
+
+using autograd::Partition;
+using autograd::Saved;
+using graph::Graph;
+using graph::ValueId;
+using Root = FunctionalJoint::Root;
+
+namespace {
+
+const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
+
+// The graph cannot tell what a write to one input does to another.
+bool overlap(std::span<const at::Tensor> inputs, const std::vector<size_t>& stored) {
+  for (const size_t written : stored)
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (i != written && storage_of(inputs[i]) == storage_of(inputs[written])) return true;
+  return false;
+}
+
+class Training final : public Executable {
+ public:
+  explicit Training(std::shared_ptr<const TrainingPlan> plan, std::unique_ptr<Program> views)
+      : plan_(std::move(plan)), views_(std::move(views)) {}
+
+  Failure run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs) const override;
+  bool writes_inputs() const override { return plan_->program->writes_inputs(); }
+  const TrainingFacts& facts() const { return plan_->facts; }
+
+ private:
+  bool must_run_plainly(std::span<const at::Tensor> inputs, std::span<const int64_t> symbols) const;
+  void keep(MagnetoBackward& node, const std::vector<at::Tensor>& inputs, const Tensors& results) const;
+
+  const std::shared_ptr<const TrainingPlan> plan_;
+  const std::unique_ptr<Program> views_;  ///< nullptr: no output is a view
+};
+
+// Somebody wants to see every tensor that is saved or every node, or a tensor is not what the plan was made for.
+bool Training::must_run_plainly(std::span<const at::Tensor> inputs, std::span<const int64_t> symbols) const {
+  if (torch::autograd::AnomalyMode::is_enabled() || at::SavedTensorDefaultHooks::get_hooks()) return true;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].requires_grad() && !plan_->traced_grad[i]) return true;
+    if (torch::autograd::isFwGradDefined(inputs[i])) return true;
+  }
+  for (const Saved& saved : plan_->saved)
+    if (saved.lasting && !inputs[saved.index].is_leaf()) return true;
+  for (const types::Condition& condition : plan_->joint.conditions)
+    if (!condition.holds(symbols)) return true;
+  return overlap(inputs, plan_->joint.stored);
+}
+
+Executable::Failure Training::run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols,
+                                  Tensors& outputs) const {
+  if (must_run_plainly(inputs, symbols)) return plan_->program->run(inputs, symbols, outputs);
+  const FunctionalJoint& joint = plan_->joint;
+
+  NodePtr owner;
+  MagnetoBackward* node = nullptr;
+  const bool differentiable =
+      std::any_of(plan_->wanted.begin(), plan_->wanted.end(), [&](size_t i) { return inputs[i].requires_grad(); });
+  if (differentiable) {
+    owner = make_backward_node(plan_, &node);
+    torch::autograd::edge_list edges;
+    edges.reserve(plan_->wanted.size());
+    for (const size_t i : plan_->wanted)
+      edges.push_back(inputs[i].requires_grad() ? torch::autograd::impl::gradient_edge(inputs[i])
+                                                : torch::autograd::Edge());
+    node->set_next_edges(std::move(edges));
+    node->symbols.assign(symbols.begin(), symbols.end());
+    node->originals.reserve(inputs.size());
+    for (const at::Tensor& input : inputs)
+      node->originals.push_back(
+          {c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>(input.getIntrusivePtr()),
+           input.is_inference() ? 0 : static_cast<uint32_t>(input._version())});
+    if (!plan_->random_on.empty()) node->generator_states = generator_states(plan_->random_on);
+  }
+
+  // The inputs that are needed behind the forward; the others go with their last reader.
+  std::vector<at::Tensor> needed(inputs.size());
+  if (node)
+    for (const Saved& saved : plan_->saved)
+      if (saved.from == Saved::From::kInput) needed[saved.index] = inputs[saved.index];
+  for (const Root& root : joint.roots)
+    if (root.from == Root::From::kInput) needed[root.index] = inputs[root.index];
+  c10::SmallVector<uint32_t, 8> versions;
+  for (const size_t stored : joint.stored) {
+    needed[stored] = inputs[stored];
+    versions.push_back(inputs[stored].is_inference() ? 0 : static_cast<uint32_t>(inputs[stored]._version()));
+  }
+
+  c10::SmallVector<at::Tensor, 16> results;
+  {
+    at::AutoDispatchBelowADInplaceOrView below;
+    const Failure failure = plan_->forward->run(inputs, symbols, results);
+    if (failure.error) return failure;
+  }
+
+  const Graph& graph = plan_->program->graph();
+  for (size_t k = 0; k < joint.stored.size(); ++k) {
+    const size_t stored = joint.stored[k];
+    if (needed[stored].is_inference()) continue;
+    const uint32_t wanted = versions[k] + plan_->versions[graph.inputs()[stored].index()];
+    while (needed[stored]._version() < wanted) needed[stored].unsafeGetTensorImpl()->bump_version();
+    if (node) node->originals[stored].version = static_cast<uint32_t>(needed[stored]._version());
+  }
+  std::vector<at::Tensor> roots(joint.roots.size());
+  for (size_t r = 0; r < roots.size(); ++r) {
+    const Root& root = joint.roots[r];
+    if (root.from == Root::From::kInput) {
+      roots[r] = needed[root.index];
+    } else if (root.from == Root::From::kConstant) {
+      roots[r] = plan_->program->constants()[root.index];
+    } else {
+      roots[r] = results[root.index];
+      for (uint32_t c = plan_->versions[root.recorded.index()]; c > 0; --c)
+        roots[r].unsafeGetTensorImpl()->bump_version();
+    }
+  }
+  if (node) {
+    for (const size_t r : joint.root_at) torch::autograd::set_history(roots[r], owner);
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+    torch::autograd::fire_node_creation_hooks(owner);
+#endif
+    keep(*node, needed, results);
+  }
+  results.clear();
+
+  c10::SmallVector<at::Tensor, 8> views;
+  if (views_) {
+    std::vector<at::Tensor> below = roots;
+    Failure failure = views_->run(below, symbols, views);
+    if (failure.error) {
+      failure.changed = true;
+      return failure;
+    }
+  }
+  for (const FunctionalJoint::Output& output : joint.outputs) {
+    if (output.root == Joint::kNone)
+      outputs.emplace_back();
+    else
+      outputs.push_back(output.view == Joint::kNone ? roots[output.root] : views[output.view]);
+  }
+  return {};
+}
+
+void Training::keep(MagnetoBackward& node, const std::vector<at::Tensor>& inputs, const Tensors& results) const {
+  const size_t own = plan_->joint.halves.outputs;
+  node.kept.resize(plan_->saved.size());
+  for (size_t k = 0; k < plan_->saved.size(); ++k) {
+    const Saved& saved = plan_->saved[k];
+    MagnetoBackward::Kept& kept = node.kept[k];
+    kept.is_variable = true;
+    if (saved.from == Saved::From::kInput) {
+      kept.variable = torch::autograd::SavedVariable(inputs[saved.index], /*is_output=*/false);
+    } else if (saved.from == Saved::From::kOutput) {
+      kept.is_output = results[saved.index].grad_fn() != nullptr;
+      kept.variable = torch::autograd::SavedVariable(results[saved.index], kept.is_output);
+    } else if (saved.shares != Saved::kNone) {
+      at::Tensor tensor = results[own + saved.index];
+      torch::autograd::impl::set_version_counter(tensor, torch::autograd::impl::version_counter(results[saved.shares]));
+      kept.variable = torch::autograd::SavedVariable(tensor, /*is_output=*/false);
+    } else {
+      kept.is_variable = false;
+      kept.tensor = results[own + saved.index];
+    }
+  }
+}
+
+std::vector<c10::Device> random_devices(const Graph& graph) {
+  std::vector<c10::Device> devices;
+  for (const graph::Node& node : graph.nodes()) {
+    const Operator& op = operator_named(node.op);
+    if (!op.random) continue;
+    for (const ValueId id : node.outputs) {
+      if (!id.valid()) continue;
+      const c10::Device device = to_torch(graph.value(id).type.device);
+      if (std::find(devices.begin(), devices.end(), device) == devices.end()) devices.push_back(device);
+    }
+  }
+  return devices;
+}
+
+// Inputs as make_joint looks at them, without the caller's memory.
+std::vector<at::Tensor> without_data(std::span<const at::Tensor> examples) {
+  std::vector<at::Tensor> made;
+  for (const at::Tensor& example : examples) {
+    at::Tensor empty = at::empty_strided(example.sizes(), example.strides(),
+                                         example.options().device(c10::kMeta).requires_grad(false));
+    if (example.requires_grad()) empty.set_requires_grad(true);
+    made.push_back(std::move(empty));
+  }
+  return made;
+}
+
+std::vector<at::Tensor> chosen(const std::vector<at::Tensor>& constants, const std::vector<size_t>& places) {
+  std::vector<at::Tensor> some;
+  for (const size_t place : places) some.push_back(constants[place]);
+  return some;
+}
+
+double milliseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+Joint timed_joint(const Program& program, std::span<const at::Tensor> examples, bool pieces, double* milliseconds) {
+  const auto start = std::chrono::steady_clock::now();
+  Joint joint = make_joint(program, examples, {}, pieces);
+  *milliseconds = milliseconds_since(start);
+  return joint;
+}
+
+std::shared_ptr<Executable> make_node(std::shared_ptr<Program> program, std::span<const at::Tensor> examples,
+                                      const CompileGraph& compile, Joint as_recorded, double joint_ms,
+                                      std::string* reason) {
+  auto plan = std::make_shared<TrainingPlan>();
+  plan->joint = make_functional_joint(examples, std::move(as_recorded));
+  FunctionalJoint& joint = plan->joint;
+  const auto stop = [&](std::string why) {
+    *reason = std::move(why);
+    return nullptr;
+  };
+  if (!joint.reason.empty()) return stop(joint.reason);
+  if (overlap(examples, joint.stored)) return stop("an input that is written to shares its memory with another");
+
+  const auto start = std::chrono::steady_clock::now();
+  Partition part = autograd::partition(joint.graph, joint.halves);
+  const double partition_ms = milliseconds_since(start);
+  if (!part.reason.empty()) return stop(part.reason);
+
+  const Graph& recorded = program->graph();
+  plan->compile = compile;
+  plan->saved = part.saved;
+  plan->examples = without_data(examples);
+  plan->versions = count_versions(recorded);
+  plan->random_on = random_devices(recorded);
+  for (const at::Tensor& example : examples) plan->traced_grad.push_back(example.requires_grad());
+  for (size_t i = 0; i < examples.size(); ++i)
+    if (joint.graph.outputs[joint.halves.outputs + i].valid()) plan->wanted.push_back(i);
+  for (size_t t = 0; t < joint.root_at.size(); ++t)
+    plan->tangents.push_back(joint.graph.value(joint.graph.inputs()[examples.size() + t]).type);
+  Graph again = recorded;
+  again.outputs.clear();
+  for (const size_t r : joint.root_at) again.outputs.push_back(joint.roots[r].recorded);
+  plan->roots_again = std::make_unique<Program>(std::move(again), program->constants());
+  plan->facts = {.saved_bytes = part.bytes,
+                 .saved = part.saved.size(),
+                 .joint_ms = joint_ms,
+                 .functionalise_ms = joint.functionalise_ms,
+                 .partition_ms = partition_ms,
+                 .forward = part.forward,
+                 .backward = part.backward};
+
+  Backward full{.run = compile(std::move(part.backward), chosen(program->constants(), part.backward_constants)),
+                .reads = std::vector<bool>(part.saved.size(), true),
+                .tangents = std::move(part.tangents),
+                .depends = std::move(part.depends),
+                .gives = std::vector<bool>(plan->wanted.size(), true)};
+  plan->forward = compile(std::move(part.forward), chosen(program->constants(), part.forward_constants));
+  if (!full.run || !plan->forward) return stop("a half of it could not be compiled");
+  plan->set_full(std::move(full));
+  plan->program = std::move(program);
+  std::unique_ptr<Program> views;
+  if (!joint.views.outputs.empty())
+    views = std::make_unique<Program>(std::move(joint.views), std::vector<at::Tensor>());
+  return std::make_shared<Training>(std::move(plan), std::move(views));
+}
+
+// A tensor as the pieces before will make it: no data, and a history where it has one.
+at::Tensor example_of(const types::TensorType& type, std::span<const int64_t> hints, bool requires_grad) {
+  c10::AutoGradMode grad_mode(true);
+  std::vector<int64_t> sizes, strides;
+  for (const types::Expr& size : type.sizes) sizes.push_back(size.evaluate(hints));
+  for (const types::Expr& stride : type.strides) strides.push_back(stride.evaluate(hints));
+  at::Tensor made = at::empty_strided(sizes, strides, at::TensorOptions(c10::kMeta).dtype(to_scalar_type(type.dtype)));
+  return requires_grad ? made.set_requires_grad(true).alias() : made;
+}
+
+// Outputs that others depend on: the program in pieces, each with a node of its own. A piece that cannot have one
+// builds torch's autograd graph.
+std::shared_ptr<Executable> make_pieces(std::shared_ptr<Program> program, std::span<const at::Tensor> examples,
+                                        const CompileGraph& compile, const Joint& joint, std::string* reason) {
+  const Graph& graph = program->graph();
+  std::vector<Piece> pieces = cut_into_pieces(*program, joint.cuts);
+  std::vector<std::shared_ptr<Executable>> executables;
+  bool any = false;
+  for (const Piece& piece : pieces) {
+    std::vector<at::Tensor> inputs;
+    for (const ValueId id : piece.inputs) {
+      const auto at = std::lower_bound(graph.inputs().begin(), graph.inputs().end(), id);
+      if (at != graph.inputs().end() && *at == id)
+        inputs.push_back(examples[static_cast<size_t>(at - graph.inputs().begin())]);
+      else
+        inputs.push_back(example_of(graph.value(id).type, joint.hints, joint.requires_grad[id.index()]));
+    }
+    double joint_ms = 0;
+    Joint own = timed_joint(*piece.program, inputs, /*pieces=*/false, &joint_ms);
+    std::string why;
+    std::shared_ptr<Executable> made = make_node(piece.program, inputs, compile, std::move(own), joint_ms, &why);
+    if (!made && why != Joint::kNoGradient) *reason = std::move(why);  // a piece of views needs no node
+    any = any || made;
+    executables.push_back(made ? std::move(made) : piece.program);
+  }
+  if (!any) return nullptr;
+  return make_chain(std::move(program), std::move(pieces), std::move(executables));
+}
+
+}  // namespace
+
+std::shared_ptr<Executable> make_training(std::shared_ptr<Program> program, std::span<const at::Tensor> examples,
+                                          const CompileGraph& compile, std::string* reason) {
+  std::string unasked;
+  if (!reason) reason = &unasked;
+  double joint_ms = 0;
+  Joint joint = timed_joint(*program, examples, /*pieces=*/true, &joint_ms);
+  if (joint.reason.empty() && !joint.cuts.empty())
+    return make_pieces(std::move(program), examples, compile, joint, reason);
+  return make_node(std::move(program), examples, compile, std::move(joint), joint_ms, reason);
+}
+
+std::vector<const TrainingFacts*> training_facts(const Executable& executable) {
+  std::vector<const TrainingFacts*> facts;
+  if (const auto* training = dynamic_cast<const Training*>(&executable)) facts.push_back(&training->facts());
+  for (const std::shared_ptr<Executable>& piece : pieces_of(executable))
+    if (const auto* training = dynamic_cast<const Training*>(piece.get())) facts.push_back(&training->facts());
+  return facts;
+}
+
+std::shared_ptr<Executable> compile_by_operators(Graph graph, std::vector<at::Tensor> constants) {
+  for (const graph::Store& store : std::exchange(graph.stores, {}))
+    graph.add_node({.op = "aten::copy_", .args = {store.into, store.value, false}, .outputs = {store.into}});
+  return std::make_shared<Program>(std::move(graph), std::move(constants));
+}
+
+}  // namespace magneto::aten

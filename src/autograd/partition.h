@@ -1,0 +1,61 @@
+// autograd/partition.h: a joint graph becomes a forward and a backward graph, and what the one keeps for the other.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace magneto::autograd {
+
+/// What the graph is made of: the first inputs are the forward's and the rest tangents, the first outputs are the
+/// forward's and the rest gradients.
+struct Halves {
+  size_t inputs = 0, outputs = 0;
+  /// Of each input of the forward: it may be kept for the backward even where the recorded backward does not read it,
+  /// because nobody is expected to write to it before (a parameter). Empty: no input is such.
+  std::vector<bool> lasting = {};
+  std::vector<int64_t> hints = {};  ///< values of symbols, to weigh sizes with
+};
+
+/// One value that the backward reads of the forward.
+struct Saved {
+  enum class From : uint8_t {
+    kInput,   ///< the input of this index. Where it is stored to: after the stores
+    kOutput,  ///< the output of this index, of the original ones
+    kExtra,   ///< the output behind the original ones, of this index
+  };
+  static constexpr size_t kNone = static_cast<size_t>(-1);
+  From from = From::kExtra;
+  size_t index = 0;
+  size_t shares = kNone;  ///< the original output that is a view of it: who writes to the one changes the other
+  graph::ValueId value;   ///< of the joint graph
+  bool is_read = true;    ///< by this backward
+  bool lasting = false;   ///< an input that eager would not keep: Halves::lasting
+};
+
+struct Partition {
+  graph::Graph forward;   ///< all inputs of the forward half; its outputs, then the extra ones; the stores
+  graph::Graph backward;  ///< inputs: of the saved values, then of the tangents, those that it reads; gradients
+  std::vector<Saved> saved;
+  std::vector<size_t> tangents;  ///< those that are inputs of backward
+  /// Positions of the constants of each half among those of the joint graph.
+  std::vector<size_t> forward_constants, backward_constants;
+  std::vector<std::vector<bool>> depends;  ///< for each gradient: on which tangents
+  int64_t bytes = 0;                       ///< of saved values that are no inputs
+  std::string reason;                      ///< not empty: why it cannot be cut; the rest has no meaning then
+};
+
+/// Runs after functionalise. Saves as few bytes as it can: a value that costs little to compute is computed again in
+/// the backward where its own sources are kept anyway; what was drawn at random, products, convolutions and reductions
+/// never are. Views are not saved but what they are taken of. What the recorded backward reads of the forward is always
+/// one of the choices, so no more bytes are kept than eager keeps. Dead operators go, but what draws random numbers or
+/// only checks something stays in the forward.
+Partition partition(const graph::Graph& joint, const Halves& halves);
+
+/// Another backward for what the same forward saved: through some of the tangents, or for some of the gradients (the
+/// others are no outputs). `joint` is a joint graph of the same forward: up to its backward, its values are the same.
+/// The result has no forward.
+Partition partition_again(const graph::Graph& joint, const Halves& halves, const std::vector<Saved>& saved);
+
+}  // namespace magneto::autograd

@@ -32,6 +32,7 @@ thread_local const MagnetoBackward* running_last = nullptr;
 
 // More choices of tangents and gradients than a program ever sees get the whole backward.
 constexpr size_t kMostBackwards = 16;
+constexpr size_t kOftenAsked = 3;
 
 bool all(const std::vector<bool>& flags) { return std::find(flags.begin(), flags.end(), false) == flags.end(); }
 
@@ -123,13 +124,19 @@ const Backward& TrainingPlan::backward(const std::vector<bool>& through, const s
   if (all(through) && all(gives)) return full_;
   std::unique_lock<std::mutex> lock(mutex_);
   const auto known = others_.find({through, gives});
-  if (known != others_.end()) return known->second.run ? known->second : full_;
-  if (others_.size() >= kMostBackwards) return full_;
+  if (known != others_.end() ? known->second.is_made : others_.size() >= kMostBackwards)
+    return known != others_.end() && known->second.backward.run ? known->second.backward : full_;
+  // To leave out gradients is only faster; to leave out tangents is what eager does: 0 * inf is not 0.
+  if (all(through) && ++others_[{through, gives}].asked < kOftenAsked) return full_;
   lock.unlock();  // this runs torch's engine
   Backward made = make_backward(through, gives);
   lock.lock();
-  const Backward& kept = others_.emplace(std::pair(through, gives), std::move(made)).first->second;
-  return kept.run ? kept : full_;
+  Other& other = others_[{through, gives}];
+  if (!other.is_made) {
+    other.backward = std::move(made);
+    other.is_made = true;
+  }
+  return other.backward.run ? other.backward : full_;
 }
 
 // ---- the node ------------------------------------------------------------------------------------------------------

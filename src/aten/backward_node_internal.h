@@ -52,9 +52,14 @@ class TrainingPlan {
 
  private:
   Backward make_backward(const std::vector<bool>& through, const std::vector<bool>& gives) const;
+  struct Other {
+    Backward backward;
+    bool is_made = false;
+    size_t asked = 0;
+  };
   Backward full_;
   mutable std::mutex mutex_;
-  mutable std::map<std::pair<std::vector<bool>, std::vector<bool>>, Backward> others_;
+  mutable std::map<std::pair<std::vector<bool>, std::vector<bool>>, Other> others_;  ///< never moves, never shrinks
 };
 
 class MagnetoBackward : public torch::autograd::Node {

@@ -4,6 +4,7 @@
 #include <ATen/Functions.h>
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
@@ -61,7 +62,9 @@ class Training final : public Executable {
 
 // Somebody wants to see every tensor that is saved or every node, or a tensor is not what the plan was made for.
 bool Training::must_run_plainly(std::span<const at::Tensor> inputs, std::span<const int64_t> symbols) const {
-  if (torch::autograd::AnomalyMode::is_enabled() || at::SavedTensorDefaultHooks::get_hooks()) return true;
+  if (torch::autograd::AnomalyMode::is_enabled() || at::SavedTensorDefaultHooks::get_hooks() ||
+      c10::InferenceMode::is_enabled())
+    return true;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].requires_grad() && !plan_->traced_grad[i]) return true;
     if (torch::autograd::isFwGradDefined(inputs[i])) return true;

@@ -21,7 +21,9 @@ class Program;
 
 /// What computes a functional graph: no operator writes its arguments, stores are listed at the end, no output shares
 /// memory with an input or with another output. It runs below autograd (its keys are excluded): inputs may require
-/// gradients, outputs have no history. It draws random numbers from torch's generators in the order of the graph.
+/// gradients, outputs have no history. It draws random numbers from torch's generators in the order of the graph. May
+/// be asked for another backward later, when gradients come for some outputs only, from a thread of the autograd engine
+/// without the GIL.
 using CompileGraph = std::function<std::shared_ptr<Executable>(graph::Graph graph, std::vector<at::Tensor> constants)>;
 
 /// `examples` are inputs as they will come: only sizes, strides and requires_grad count. nullptr: `reason` tells why

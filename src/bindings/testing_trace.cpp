@@ -201,6 +201,9 @@ void add_trace_testing(py::module_& m) {
             return run(*t.executable, std::move(inputs), symbols);
           },
           py::arg("inputs"), py::arg("symbols") = std::vector<int64_t>());
+  m.def("parse", [](const std::string& text) {
+    return Replay{std::make_shared<aten::Program>(graph::parse(text), std::vector<at::Tensor>()), {}};
+  });
   m.def("counters", &counters);
   m.def("in_trace", [] { return aten::current_trace() != nullptr; });
   m.def("is_pending", &aten::is_pending);

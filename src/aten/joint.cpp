@@ -111,12 +111,23 @@ std::vector<int64_t> hints_of(const Graph& graph, std::span<const at::Tensor> ex
 }
 
 class Joining {
+  /// Whether the inputs tell all of its symbols. The others are numbers that only the caller's guards know.
+  bool is_known(const types::Condition& condition) const {
+    std::vector<uint32_t> symbols;
+    condition.left.collect_symbols(symbols);
+    condition.right.collect_symbols(symbols);
+    return std::all_of(symbols.begin(), symbols.end(), [&](uint32_t symbol) {
+      return symbol < made_.hints.size() && made_.hints[symbol] > 0;
+    });
+  }
+
  public:
   Joining(const Program& program, std::span<const at::Tensor> examples)
       : from_(program.graph()), symbols_(std::make_shared<Symbols>()), trace_(symbols_, from_) {
     made_.hints = hints_of(from_, examples);
     for (const int64_t hint : made_.hints) symbols_->admit(symbols_->add(hint));
-    for (const types::Condition& condition : from_.conditions) symbols_->decide(condition);
+    for (const types::Condition& condition : from_.conditions)
+      if (is_known(condition)) symbols_->decide(condition);
     made_.inputs = examples.size();
     made_.outputs = from_.outputs.size();
     tensors_.resize(from_.values().size());

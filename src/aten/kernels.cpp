@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -234,8 +235,9 @@ struct Kernels::Body::Run {
   at::Tensor output(size_t k) const {
     const plan::Signature::Output& output = body.signature.outputs[k];
     if (!output.buffer.valid()) return {};
-    const at::Tensor& whole = tensor(output.buffer);
+    at::Tensor whole = tensor(output.buffer);
     if (body.is_whole[k]) return whole;
+    if (whole.requires_grad() && c10::GradMode::is_enabled()) whole = whole.detach();  // no gradient comes through here
     return body.output_layouts[k].with(symbols, [&](c10::IntArrayRef sizes, c10::IntArrayRef strides) {
       return whole.as_strided(sizes, strides, output.type.offset.evaluate(symbols));
     });

@@ -82,7 +82,7 @@ std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten:
     base::GraphNote own;
     const std::lock_guard lock(listener->mutex);
     base::GraphNote& told = listener->note ? *listener->note : own;
-    const char* part = listener->parts++ % 2 == 0 ? "forward" : "backward";
+    const char* part = listener->parts++ % 2 == 0 ? "backward" : "forward";
     std::shared_ptr<aten::Executable> plain = aten::compile_by_operators(half, constants);
     try {
       return kernels({half, std::move(constants), {}, plain}, true, part, told);

@@ -167,7 +167,7 @@ class World:
         return picture
 
 
-def same_as_eager(program, *args, kwargs=None, change=None, more=(), call=None, options=None, close=False,
+def same_as_eager(program, *args, kwargs=None, change=None, more=(), call=None, options=None, close=False, units=1,
                   raises=None):
     """Compares a program with eager through all steps of `plan`.
 
@@ -178,6 +178,7 @@ def same_as_eager(program, *args, kwargs=None, change=None, more=(), call=None, 
     call      call(g, *args, **kwargs): how to use the function, where a plain call is not enough
     options   keywords for magneto.compile
     close     compare floats within rounding even where operators run one by one: eager itself does not repeat its bits
+    units     more rounding, where small numbers are differences of large ones
     raises    the exception the first call ends with; without it a program that fails in eager is a faulty test
     """
     call = call or (lambda g, *a, **k: g(*a, **k))
@@ -190,10 +191,10 @@ def same_as_eager(program, *args, kwargs=None, change=None, more=(), call=None, 
         pytest.fail(f"the program itself: expected {raises}, but eager's first call gave {seen[0].raised!r}", pytrace=False)
     compiled = World(program, call, lambda f: magneto.compile(f, **(options or {})))
     for index, step in enumerate(steps):
-        compare(step.name, seen[index], compiled.observe(step, index), close)
+        compare(step.name, seen[index], compiled.observe(step, index), close, units)
 
 
-def compare(name, eager, compiled, close=False):
+def compare(name, eager, compiled, close=False, units=1):
     close = close or not rounding.EXACT
     expected, got = eager.text(close), compiled.text(close)
     if expected != got and not (close and rounding.close_texts(expected, got)):
@@ -201,5 +202,5 @@ def compare(name, eager, compiled, close=False):
         pytest.fail(f"{name}: compiled differs from eager\n" + "\n".join(diff), pytrace=False)
     if close:
         for (path, want), (_, have) in zip(eager.values, compiled.values, strict=True):
-            if not rounding.close(want, have, units=2 if rounding.EXACT else 1):
+            if not rounding.close(want, have, units=2 if rounding.EXACT else units):
                 pytest.fail(f"{name}: {path}: compiled differs from eager\n-{want}\n+{have}", pytrace=False)

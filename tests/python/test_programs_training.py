@@ -7,6 +7,7 @@ import torch
 from torch import nn, randn
 
 import magneto
+import rounding
 from harness import fresh, same_as_eager
 
 
@@ -202,7 +203,7 @@ def test_an_exponential_moving_average_of_weights():
 
         return update, (model, mean)
 
-    same_as_eager(program, randn(5, 4), change=lambda both: both[0][0].weight.data.add_(1))
+    same_as_eager(program, randn(5, 4), change=lambda both: both[0][0].weight.data.add_(1), units=10)
 
 
 def test_a_gan_step_with_two_models():
@@ -282,4 +283,4 @@ def test_training_equals_eager_over_many_steps():
         return out
 
     eager = losses(lambda m: m)
-    assert losses(magneto.compile) == eager and eager[-1] < eager[0]
+    assert rounding.close(torch.tensor(losses(magneto.compile)), torch.tensor(eager), units=10) and eager[-1] < eager[0]

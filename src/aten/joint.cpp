@@ -116,9 +116,8 @@ class Joining {
     std::vector<uint32_t> symbols;
     condition.left.collect_symbols(symbols);
     condition.right.collect_symbols(symbols);
-    return std::all_of(symbols.begin(), symbols.end(), [&](uint32_t symbol) {
-      return symbol < made_.hints.size() && made_.hints[symbol] > 0;
-    });
+    return std::all_of(symbols.begin(), symbols.end(),
+                       [&](uint32_t symbol) { return symbol < made_.hints.size() && made_.hints[symbol] > 0; });
   }
 
  public:

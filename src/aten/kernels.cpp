@@ -2,7 +2,6 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/Functions.h>
-#include <ATen/core/grad_mode.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -235,9 +234,8 @@ struct Kernels::Body::Run {
   at::Tensor output(size_t k) const {
     const plan::Signature::Output& output = body.signature.outputs[k];
     if (!output.buffer.valid()) return {};
-    at::Tensor whole = tensor(output.buffer);
+    const at::Tensor& whole = tensor(output.buffer);
     if (body.is_whole[k]) return whole;
-    if (whole.requires_grad() && c10::GradMode::is_enabled()) whole = whole.detach();  // no gradient comes through here
     return body.output_layouts[k].with(symbols, [&](c10::IntArrayRef sizes, c10::IntArrayRef strides) {
       return whole.as_strided(sizes, strides, output.type.offset.evaluate(symbols));
     });
@@ -291,6 +289,13 @@ OnDevice::~OnDevice() = default;
 Kernels::Kernels(plan::Plan plan, plan::Signature signature, const runtime::MakeLauncher& launcher, Around around)
     : body_(std::make_unique<Body>(std::move(plan), std::move(signature), launcher)) {
   body_->around = std::move(around);
+  for (size_t k = 0; k < body_->signature.outputs.size(); ++k) {
+    const BufferId buffer = body_->signature.outputs[k].buffer;
+    if (body_->is_whole[k] || !buffer.valid() || body_->around.leaves.empty()) continue;
+    const Body::Origin origin = body_->of_buffer[buffer.index()];
+    base::check(origin.from != Body::From::kInput || !body_->around.leaves[origin.index],
+                "an output is a view of a tensor that needs gradients");
+  }
   for (const TensorType& type : body_->signature.types) body_->device = to_torch(type.device);
 }
 Kernels::~Kernels() = default;

@@ -27,6 +27,7 @@ class Kernels : public Executable {
   struct Around {
     std::vector<at::Tensor> constants;  ///< of the graph
     std::vector<int> bumps;             ///< of each input: how often its version is counted up; empty: never
+    std::vector<bool> leaves;           ///< inputs that need gradients, where grad mode is on; empty: none
     /// Computes the same graph: it serves inputs that overlap where one is written to, and calls that fail, so that
     /// errors are eager's.
     std::shared_ptr<const Executable> fallback;

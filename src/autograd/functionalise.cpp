@@ -336,6 +336,10 @@ class Functionalising {
 
   void write_in_place(const ops::Op& op, const Node& node, const std::vector<int>& written) {
     if (op.functional.empty()) return stop(node, "writes in place, and there is no operator that gives what it writes");
+    // torch's functional form draws into contiguous memory, and so in another order
+    if (op.functional == "aten::bernoulli.p" &&
+        !types::is_contiguous(from_.value(std::get<ValueId>(node.args[0])).type))
+      return stop(node, "draws random numbers into memory that is not contiguous");
     Node copy = copied(node);
     copy.op = op.functional;
     copy.outputs.clear();

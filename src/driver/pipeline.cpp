@@ -59,8 +59,11 @@ std::shared_ptr<aten::Executable> Pipeline::build(const std::shared_ptr<aten::Pr
   try {
     if (trains)
       if (auto made = training(program, examples, note)) return made;
+    std::vector<bool> leaves;
+    if (trains)
+      for (const at::Tensor& example : examples) leaves.push_back(example.requires_grad());
     if (note.fallback.empty())
-      return kernels({graph, program->constants(), program->bumps(), program}, false, "", note);
+      return kernels({graph, program->constants(), program->bumps(), std::move(leaves), program}, false, "", note);
   } catch (const std::exception& reason) {
     note.fallback = reason.what();
   }
@@ -85,7 +88,7 @@ std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten:
     const char* part = listener->parts++ % 2 == 0 ? "backward" : "forward";
     std::shared_ptr<aten::Executable> plain = aten::compile_by_operators(half, constants);
     try {
-      return kernels({half, std::move(constants), {}, plain}, true, part, told);
+      return kernels({half, std::move(constants), {}, {}, plain}, true, part, told);
     } catch (const std::exception& reason) {
       told.fallback = base::concat(part, ": ", reason.what());
       return plain;
@@ -144,9 +147,9 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
     return runtime::cpu_launcher(
         plan, [&](const std::string& name) { return reinterpret_cast<runtime::Kernel*>(code->find(name)); });
   };
-  return std::make_shared<aten::Kernels>(
-      std::move(made->plan), std::move(made->signature), launcher,
-      aten::Kernels::Around{std::move(work.constants), std::move(work.bumps), std::move(work.fallback), code});
+  return std::make_shared<aten::Kernels>(std::move(made->plan), std::move(made->signature), launcher,
+                                         aten::Kernels::Around{std::move(work.constants), std::move(work.bumps),
+                                                               std::move(work.leaves), std::move(work.fallback), code});
 }
 
 }  // namespace magneto::driver

@@ -34,6 +34,7 @@ class Pipeline {
     const graph::Graph& graph;
     std::vector<at::Tensor> constants;
     std::vector<int> bumps;
+    std::vector<bool> leaves;
     std::shared_ptr<const aten::Executable> fallback;
   };
   /// Throw base::Fault with the reason when it cannot be done. `training` gives nothing where nobody asks for

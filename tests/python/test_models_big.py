@@ -1,13 +1,11 @@
 """BERT-base, GPT-2, a Llama of eight layers and ResNet-50 in their real sizes: one graph each, trained like eager."""
 
-import zlib
-
 import pytest
 import torch
 
 import magneto
 from device import moved
-from rounding import close
+from rounding import EXACT, close
 from zoo import flatten, ids, image
 
 pytestmark = pytest.mark.slow
@@ -73,29 +71,32 @@ def test_inference_is_one_graph(built):
     assert (found.graph_count, found.break_count) == (1, 0), str(found)
 
 
-def test_three_training_steps_equal_eager(built):
+def test_ten_training_steps_equal_eager(built):
+    """Rounding grows from step to step; a tensor that is further off must be as near to what float64 gives as eager's is."""
     model, make = built
     model.train()
     start = {name: value.clone() for name, value in model.state_dict().items()}
 
-    def train(callee):
+    def train(callee, cast=lambda t: t):
         model.load_state_dict(start)
         torch.manual_seed(1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         losses = []
-        for step in range(3):
+        for step in range(10):
             optimizer.zero_grad()
-            answer = flatten(callee(**make(step)))[0]
-            loss = answer.float().pow(2).mean()
+            answer = flatten(callee(**{name: cast(value) for name, value in make(step % 3).items()}))[0]
+            loss = answer.float().pow(2).mean() if answer.dtype != torch.float64 else answer.pow(2).mean()
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-        return losses, {name: crc(value) for name, value in model.state_dict().items()}
+        return {"loss": torch.tensor(losses, dtype=torch.float64), **{n: v.clone() for n, v in model.state_dict().items()}}
 
     eager, compiled = train(model), train(magneto.compile(model))
-    assert eager[0] == compiled[0] and len(set(eager[0])) == 3
-    assert eager[1] == compiled[1]
-
-
-def crc(t):
-    return zlib.crc32(t.contiguous().view(-1).view(torch.uint8).cpu().numpy())
+    off = [name for name, want in eager.items() if not close(want, compiled[name], units=10)]
+    if off and not EXACT:
+        model.double()
+        exact = train(model, lambda t: t.double() if t.is_floating_point() else t)
+        model.float()
+        error = lambda got, name: (got[name].double() - exact[name].double()).pow(2).mean().sqrt()  # noqa: E731
+        off = [name for name in off if error(compiled, name) > 2 * error(eager, name) + 1e-5]
+    assert not off and len(set(eager["loss"].tolist())) == 10

@@ -58,11 +58,15 @@ class Arranging {
       FunctionalJoint::Root root{.tangent = joint_.tangent_of[r],
                                  .value = values_.graph.outputs[joint_.outputs + r],
                                  .recorded = joint_.root_values[r]};
-      if (alias.kind == Alias::Kind::kView) {
+      // A tensor whose shape was changed in place is a look at memory, but nobody else looks at it.
+      const bool alone = std::none_of(values_.outputs.begin() + static_cast<ptrdiff_t>(joint_.outputs),
+                                      values_.outputs.begin() + static_cast<ptrdiff_t>(joint_.outputs + r),
+                                      [&](const Alias& other) { return other.of == alias.of; });
+      if (alias.kind == Alias::Kind::kView && (!alone || values_.graph.comes_from_outside(alias.of))) {
         made_.reason = "an output whose memory is not its own";
         return;
       }
-      if (alias.kind == Alias::Kind::kFresh) {
+      if (alias.kind != Alias::Kind::kItself) {
         root.index = forward_outputs_.size();
         forward_outputs_.push_back(root.value);
       } else if (const auto at = std::lower_bound(inputs.begin(), inputs.end(), alias.of);
@@ -91,7 +95,11 @@ class Arranging {
     std::vector<ValueId> wanted;
     for (size_t o = 0; o < joint_.outputs; ++o) {
       FunctionalJoint::Output output{.root = joint_.root_of[o]};
-      if (output.root != Joint::kNone && values_.outputs[o].kind == Alias::Kind::kView) {
+      if (output.root != Joint::kNone && values_.graph.outputs[o] != made_.roots[output.root].value) {
+        if (values_.outputs[o].kind != Alias::Kind::kView) {
+          made_.reason = "an output that is neither a tensor of its own nor a view";
+          return;
+        }
         output.view = wanted.size();
         wanted.push_back(values_.graph.outputs[o]);
         const ValueId bottom = made_.roots[output.root].value;
@@ -104,9 +112,6 @@ class Arranging {
           chosen[maker.index()] = true;
           id = std::get<ValueId>(values_.graph.node(maker).args.at(0));
         }
-      } else if (output.root != Joint::kNone && values_.graph.outputs[o] != made_.roots[output.root].value) {
-        made_.reason = "an output that is neither a tensor of its own nor a view";
-        return;
       }
       made_.outputs.push_back(output);
     }
@@ -200,12 +205,10 @@ std::vector<uint32_t> count_versions(const Graph& recorded) {
       const c10::AliasInfo* alias = arguments[a].alias_info();
       const auto* id = std::get_if<ValueId>(&node.args[a]);
       if (!alias || !id || !id->valid()) continue;
-      if (alias->isWrite())
-        ++versions[below[id->index()].index()];
-      else
-        for (const ValueId output : node.outputs)
-          if (output.valid() && recorded.value(output).maker == graph::NodeId(n))
-            below[output.index()] = below[id->index()];
+      if (alias->isWrite()) ++versions[below[id->index()].index()];
+      for (const ValueId output : node.outputs)
+        if (output.valid() && recorded.value(output).maker == graph::NodeId(n))
+          below[output.index()] = below[id->index()];
     }
   }
   for (size_t v = 0; v < below.size(); ++v) versions[v] = versions[below[v].index()];

@@ -233,7 +233,9 @@ class Recording {
     Internal ours(state_);
     Results results = op_.way == Way::kView || op_.way == Way::kRestride ? results_by_view(op_, arguments())
                                                                          : results_by_kernel(op_, arguments());
-    return results || !state_.symbols ? std::move(results) : results_of_live();
+    if (results || !state_.symbols) return results;
+    results = results_of_live();
+    return results || !state_.repeats_autograd ? std::move(results) : results_by_trial(op_, arguments());
   }
 
   // Sketch: the operator was run in the live trace, as the same node. Its results are new tensors of these types for

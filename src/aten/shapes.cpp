@@ -1,6 +1,7 @@
 // aten/shapes.cpp
 #include "aten/shapes_internal.h"
 
+#include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/ConvUtils.h>
 #include <c10/core/MemoryFormat.h>
@@ -203,6 +204,54 @@ Results results_by_kernel(const Operator& op, c10::ArrayRef<c10::IValue> argumen
     return meta_results(op, arguments, *device);
   } catch (const std::exception&) {
     return std::nullopt;  // eager will say it in its own words
+  }
+}
+
+Results results_by_trial(const Operator& op, c10::ArrayRef<c10::IValue> arguments) {
+  if (op.way != Way::kRecord || op.writes_anything || op.random) return std::nullopt;
+  const auto zeros = [](const at::Tensor& like) {
+    if (!like.defined() || like.unsafeGetTensorImpl()->is_wrapped_number()) return like;
+    return at::empty_strided(like.sizes(), like.strides(), like.options()).zero_();
+  };
+  BareDispatch bare;
+  try {
+    std::vector<c10::IValue> stack;
+    for (size_t a = 0; a < arguments.size(); ++a) {
+      const c10::IValue& argument = arguments[a];
+      if (argument.isTensor()) {
+        stack.emplace_back(zeros(argument.toTensor()));
+      } else if (op.arguments[a] == ArgKind::kTensors && !argument.isNone()) {
+        c10::List<at::Tensor> list;
+        each_tensor(argument, [&](const at::Tensor& tensor, int) { list.push_back(zeros(tensor)); });
+        stack.emplace_back(std::move(list));
+      } else if (op.arguments[a] == ArgKind::kOptionalTensors) {
+        return std::nullopt;
+      } else {
+        stack.push_back(argument);
+      }
+    }
+    const std::vector<c10::IValue> given = stack;
+    op.handle.callBoxed(stack);
+    std::vector<ops::Result> results;
+    bool plain = true;
+    for (const c10::IValue& value : stack)
+      each_tensor(value, [&](const at::Tensor& tensor, int) {
+        ops::Result result{.kind = tensor.defined() ? Kind::kFresh : Kind::kUndefined, .type = {}};
+        if (tensor.defined()) {
+          plain = plain && !not_plain(*tensor.unsafeGetTensorImpl());
+          for (const c10::IValue& argument : given)
+            each_tensor(argument, [&](const at::Tensor& one, int) {
+              plain =
+                  plain && !(one.defined() && share_storage(*one.unsafeGetTensorImpl(), *tensor.unsafeGetTensorImpl()));
+            });
+          if (plain) result.type = type_of(*tensor.unsafeGetTensorImpl());
+        }
+        results.push_back(std::move(result));
+      });
+    if (!plain) return std::nullopt;
+    return results;
+  } catch (const std::exception&) {
+    return std::nullopt;
   }
 }
 

@@ -16,6 +16,10 @@ using Results = std::optional<std::vector<ops::Result>>;
 /// words). Never runs Python. The trace must be internal.
 Results results_by_kernel(const Operator& op, c10::ArrayRef<c10::IValue> arguments);
 
+/// By running the operator itself on zeros of the same layouts. For a graph that is recorded without data, where nobody
+/// else knows; never for operators that write, draw, or look at values to refuse some. The trace must be internal.
+Results results_by_trial(const Operator& op, c10::ArrayRef<c10::IValue> arguments);
+
 /// Of a view: runs torch's kernel, which makes a tensor over the same storage and reads nothing. For operators that
 /// change the tensor object itself (t_, unsqueeze_) this is the change. The trace must be internal.
 Results results_by_view(const Operator& op, c10::ArrayRef<c10::IValue> arguments);

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/headeronly/version.h>
 
 #include <algorithm>
 #include <chrono>
@@ -53,6 +54,9 @@ class Training final : public Executable {
   const TrainingFacts& facts() const { return plan_->facts; }
 
  private:
+  /// `is_done` once the forward ran: it cannot be taken back then.
+  Failure run_with_node(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs,
+                        bool& is_done) const;
   bool must_run_plainly(std::span<const at::Tensor> inputs, std::span<const int64_t> symbols) const;
   void keep(MagnetoBackward& node, const std::vector<at::Tensor>& inputs, const Tensors& results) const;
 
@@ -79,6 +83,16 @@ bool Training::must_run_plainly(std::span<const at::Tensor> inputs, std::span<co
 Executable::Failure Training::run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols,
                                   Tensors& outputs) const {
   if (must_run_plainly(inputs, symbols)) return plan_->program->run(inputs, symbols, outputs);
+  bool is_done = false;
+  try {
+    return run_with_node(inputs, symbols, outputs, is_done);
+  } catch (...) {  // an inference tensor cannot be saved
+    return {std::current_exception(), 0, is_done};
+  }
+}
+
+Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::span<const int64_t> symbols,
+                                            Tensors& outputs, bool& is_done) const {
   const FunctionalJoint& joint = plan_->joint;
 
   NodePtr owner;
@@ -120,6 +134,7 @@ Executable::Failure Training::run(std::span<at::Tensor> inputs, std::span<const 
     at::AutoDispatchBelowADInplaceOrView below;
     const Failure failure = plan_->forward->run(inputs, symbols, results);
     if (failure.error) return failure;
+    is_done = true;
   }
 
   const Graph& graph = plan_->program->graph();

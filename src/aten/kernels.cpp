@@ -189,7 +189,7 @@ struct Kernels::Body::Run {
       const size_t b = step.writes[w].index();
       at::Tensor& result = results[w];
       if (!has_layout(result, body.layouts[b], symbols) || shares(result, reads)) {
-        at::Tensor copy = empty(body.layouts[b], body.device, symbols);
+        at::Tensor copy = empty(body.layouts[b], result.device(), symbols);
         copy.copy_(result);
         result = std::move(copy);
       }
@@ -296,7 +296,7 @@ Kernels::Kernels(plan::Plan plan, plan::Signature signature, const runtime::Make
     base::check(origin.from != Body::From::kInput || !body_->around.leaves[origin.index],
                 "an output is a view of a tensor that needs gradients");
   }
-  for (const TensorType& type : body_->signature.types) body_->device = to_torch(type.device);
+  body_->device = to_torch(body_->around.device);
 }
 Kernels::~Kernels() = default;
 

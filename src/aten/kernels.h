@@ -25,6 +25,7 @@ class OnDevice {
 class Kernels : public Executable {
  public:
   struct Around {
+    types::Device device;               ///< of kernels
     std::vector<at::Tensor> constants;  ///< of the graph
     std::vector<int> bumps;             ///< of each input: how often its version is counted up; empty: never
     std::vector<bool> leaves;           ///< inputs that need gradients, where grad mode is on; empty: none

@@ -265,6 +265,8 @@ class Functionalising {
 
   void node(const Node& node) {
     const ops::Op* op = ops::find(node.op);
+    // torch does not say so, but its result is its argument's memory, which counts no versions
+    if (node.op == "aten::data") return stop(node, "gives memory a second name");
     graph::for_each_read(node, [&](ValueId id) {
       const LookId at = look_of(id);
       if (memory(at).now != memory(at).first && reads_by_strides(at) && !strides_hold(at))

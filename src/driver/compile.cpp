@@ -55,13 +55,13 @@ std::unique_ptr<Compilation> compile(const graph::Graph& graph, const Request& r
   base::check(functional.reason.empty(), functional.reason);
   passes.time("expand", [&] { made->functional = lower::expand(functional.graph, request.default_dtype); });
   lower::Lowered lowered;
-  passes.time("lower", [&] { lowered = lower::lower(made->functional, request.default_dtype); });
+  passes.time("lower", [&] { lowered = lower::lower(made->functional, request.default_dtype, request.device); });
   check_aliases(functional, lowered);
   made->program = std::move(lowered.program);
   if (request.keeps_texts) made->equations = loop::print(made->program);
   schedule(made->program, passes, request.shape);
   passes.time("assemble", [&] {
-    Assembled assembled = assemble(made->program, {.device = request.device, .calls_make = true});
+    Assembled assembled = assemble(made->program, {.device = request.device.kind, .calls_make = true});
     made->signature = signature_of(lowered, made->program, assembled);
     made->plan = std::move(assembled.plan);
     made->units = std::move(assembled.units);

@@ -25,7 +25,7 @@ struct Compilation {
 struct Request {
   types::Dtype default_dtype = types::Dtype::kF32;
   schedule::Shape shape;
-  types::Device::Kind device = types::Device::Kind::kCpu;
+  types::Device device;        ///< that kernels compute on
   bool is_functional = false;  ///< the graph needs no functionalise
   bool keeps_texts = false;    ///< for whoever reads Compilation::equations
 };

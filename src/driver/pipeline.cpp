@@ -26,14 +26,14 @@ std::set<std::string, std::less<>> names_from(const char* variable) {
   return parse_names(text ? text : "");
 }
 
-/// The one device of all tensors.
+/// Where kernels compute: on the one GPU among the devices of the tensors, else on the CPU.
 types::Device device_of(const graph::Graph& graph) {
   types::Device device;
-  bool known = false;
   for (const graph::Value& value : graph.values()) {
-    base::check(!known || value.type.device == device, "tensors are on different devices");
+    if (value.type.device == types::Device{}) continue;
+    base::check(value.type.device.kind == types::Device::Kind::kCuda, "a tensor is neither on a CPU nor on a GPU");
+    base::check(device == types::Device{} || value.type.device == device, "tensors are on different GPUs");
     device = value.type.device;
-    known = true;
   }
   return device;
 }
@@ -112,7 +112,7 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
   Passes passes;
   passes.skip = skip;
   Request request;
-  request.device = device.kind;
+  request.device = device;
   if (on_gpu)
     request.shape = schedule::gpu_shape();
   else
@@ -148,7 +148,7 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
         plan, [&](const std::string& name) { return reinterpret_cast<runtime::Kernel*>(code->find(name)); });
   };
   return std::make_shared<aten::Kernels>(std::move(made->plan), std::move(made->signature), launcher,
-                                         aten::Kernels::Around{std::move(work.constants), std::move(work.bumps),
+                                         aten::Kernels::Around{device, std::move(work.constants), std::move(work.bumps),
                                                                std::move(work.leaves), std::move(work.fallback), code});
 }
 

@@ -42,8 +42,12 @@ using types::TensorType;
 
 class Lowering {
  public:
-  Lowering(const graph::Graph& graph, types::Dtype default_dtype)
-      : graph_(graph), default_dtype_(default_dtype), buffers_(graph.values().size()), views_(graph.values().size()) {}
+  Lowering(const graph::Graph& graph, types::Dtype default_dtype, types::Device device)
+      : graph_(graph),
+        default_dtype_(default_dtype),
+        device_(device),
+        buffers_(graph.values().size()),
+        views_(graph.values().size()) {}
 
   Lowered run() {
     find_views();
@@ -196,10 +200,12 @@ class Lowering {
     external(node);
   }
 
-  bool computes(const Node& node) const {  // loops know all element types
+  /// Whether loops can touch it: they know its element type, and their device has its memory.
+  bool is_ours(ValueId id) const { return loop::is_known(type(id).dtype) && type(id).device == device_; }
+  bool computes(const Node& node) const {
     bool all = true;
-    graph::for_each_read(node, [&](ValueId id) { all = all && loop::is_known(type(id).dtype); });
-    for (const ValueId id : node.outputs) all = all && (!id.valid() || loop::is_known(type(id).dtype));
+    graph::for_each_read(node, [&](ValueId id) { all = all && is_ours(id); });
+    for (const ValueId id : node.outputs) all = all && (!id.valid() || is_ours(id));
     return all;
   }
 
@@ -331,8 +337,7 @@ class Lowering {
 
   void store(const graph::Store& store) {
     const BufferId into = buffers_[store.into.index()];
-    if (!loop::is_known(
-            type(store.into).dtype)) {  // no equation copies such elements: the value's own memory is stored
+    if (!is_ours(store.into) || !is_ours(store.value)) {  // no equation copies it: the value's own memory is stored
       const BufferId own = buffers_[store.value.index()];
       base::check(own.valid() && !graph_.comes_from_outside(store.value), "lower: %", store.value.index(),
                   " is stored to an input and has no memory of its own");
@@ -348,6 +353,7 @@ class Lowering {
 
   const graph::Graph& graph_;
   const types::Dtype default_dtype_;
+  const types::Device device_;
   Lowered made_;
   std::vector<BufferId> buffers_;  ///< of each value; invalid for views
   std::vector<View> views_;
@@ -357,6 +363,8 @@ class Lowering {
 
 }  // namespace
 
-Lowered lower(const graph::Graph& graph, types::Dtype default_dtype) { return Lowering(graph, default_dtype).run(); }
+Lowered lower(const graph::Graph& graph, types::Dtype default_dtype, types::Device device) {
+  return Lowering(graph, default_dtype, device).run();
+}
 
 }  // namespace magneto::lower

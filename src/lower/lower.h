@@ -5,6 +5,7 @@
 
 #include "graph/graph.h"
 #include "loop/program.h"
+#include "types/device.h"
 #include "types/dtype.h"
 #include "types/tensor_type.h"
 
@@ -36,6 +37,7 @@ struct Lowered {
 /// simpler parts). Views become index arithmetic; an operator with a declaration becomes an equation; any other becomes
 /// an extern equation. Every tensor that is no view has a buffer with the sizes and strides that the graph gives it.
 /// What an extern call gets beyond its buffers stands in its text (see lower.cpp).
-Lowered lower(const graph::Graph& graph, types::Dtype default_dtype = types::Dtype::kF32);
+/// Kernels compute on one device: an operator with a tensor on another one is an extern call.
+Lowered lower(const graph::Graph& graph, types::Dtype default_dtype = types::Dtype::kF32, types::Device device = {});
 
 }  // namespace magneto::lower

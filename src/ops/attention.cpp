@@ -59,9 +59,30 @@ Results backward(const Call& call) {
   return results;
 }
 
+// On a GPU: gradients of query, key and value, heads next to each other.
+std::optional<std::vector<Result>> gradients(const Call& call) {
+  std::vector<Result> results;
+  for (size_t i = 1; i <= 3; ++i) {
+    const TensorType* one = tensor(call, i);
+    if (!one || one->sizes.size() != 4 || is_empty(call, one->sizes) != false) return std::nullopt;
+    results.push_back(fresh(TensorType{one->dtype, one->device, one->sizes, heads_inside(one->sizes), 0}));
+  }
+  return results;
+}
+Results flash_backward(const Call& call) { return gradients(call); }
+Results efficient_backward(const Call& call) {  // and of the bias, which has a layout of its own
+  auto results = gradients(call);
+  const auto* wanted = std::get_if<std::vector<bool>>(&call.args[10]);
+  if (!results || !wanted || wanted->size() != 4 || (*wanted)[3]) return std::nullopt;
+  results->push_back(undefined());
+  return results;
+}
+
 constexpr Op kOps[] = {
     {.name = "aten::_scaled_dot_product_flash_attention_for_cpu", .type = forward},
     {.name = "aten::_scaled_dot_product_flash_attention_for_cpu_backward", .type = backward},
+    {.name = "aten::_scaled_dot_product_flash_attention_backward", .type = flash_backward},
+    {.name = "aten::_scaled_dot_product_efficient_attention_backward", .type = efficient_backward},
     {.name = "aten::_local_scalar_dense"},  // reads data and returns no tensor
 };
 

@@ -173,7 +173,9 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
       base.starts_with("_foreach_") && writes_anything && !op.hasKernelForDispatchKey(DispatchKey::ADInplaceOrView);
   factory =
       !writes_anything && (base.ends_with("_like") || std::none_of(arguments.begin(), arguments.end(), is_tensor));
-  random = op.hasTag(at::Tag::nondeterministic_seeded) || (declared && declared->random);
+  // the backwards of attention are tagged like their forwards, but get seed and offset as arguments
+  const bool draws = op.hasTag(at::Tag::nondeterministic_seeded) && !name.ends_with("attention_backward");
+  random = draws || (declared && declared->random);
   masks_are_dynamic = is_any(base, {"index", "_unsafe_index"});
   divides = is_any(base, {"floor_divide", "floor_divide_", "remainder", "remainder_", "fmod", "fmod_"}) ||
             (is_any(base, {"div", "div_"}) && name.ends_with("_mode"));

@@ -408,7 +408,8 @@ class Walker {
     return list;
   }
 
-  // ---- loops ---------------------------------------------------------------------------------------------------------
+  // ---- loops
+  // ---------------------------------------------------------------------------------------------------------
 
   /// Whether two steps along the last axis may update one place: then they are written one after the other.
   bool updates(const Loop& l) const {

@@ -119,6 +119,17 @@ void warn_of_fault(CaptureState& state, const base::Line& where, const std::stri
   PyErr_Restore(type, value, traceback);
 }
 
+/// Once in a process: what is missing for one function is missing for all.
+static void warn_once(const std::string& what) {
+  static bool warned = false;
+  if (std::exchange(warned, true)) return;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  Hooked nobody(nullptr);
+  if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "magneto: %s", what.c_str()) < 0) PyErr_Clear();
+  PyErr_Restore(type, value, traceback);
+}
+
 static bool same_names(PyObject* a, PyObject* b) {
   Py_ssize_t na = a ? PyTuple_GET_SIZE(a) : 0, nb = b ? PyTuple_GET_SIZE(b) : 0;
   if (na != nb) return false;
@@ -419,6 +430,7 @@ void Session::save(Root& root, std::unique_ptr<Segment> segment) {
     segment->executable = segment->program;
     if (state_.compiles && g_compiler) segment->executable = g_compiler(segment->program, segment->examples, note);
     segment->examples.clear();
+    if (!note.warning.empty()) warn_once(note.warning);
     segment->graph_number = base::process_report().add(std::move(note));
   }
   FrameCache::Entry& entry = root.cache->entry(root.recorded_at);

@@ -124,7 +124,12 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
   const aten::OnDevice here(device);
   if (!made->units.empty())
     passes.time("code", [&] {
-      code = on_gpu ? make_cuda_code(made->units, toolchains) : make_code(made->units, machine, toolchains);
+      try {
+        code = on_gpu ? make_cuda_code(made->units, toolchains) : make_code(made->units, machine, toolchains);
+      } catch (const std::exception& fault) {
+        note.warning = base::concat("no kernels can be made, operators run one by one: ", fault.what());
+        throw;
+      }
     });
   base::CodeNote& told = note.code.emplace_back(describe(*made, passes));
   told.part = part;

@@ -1,8 +1,9 @@
 """What one call costs: `x + 1` on 16 floats, and the guards of a module with 200 parameters.
 
 Magneto's own part (vectorcall, guards, dispatch to the graph) is found by extrapolation. A graph of n adds takes
-own + n * op; chains of 1, 6 and 11 adds give op as a slope, and own is what a chain of no adds would take. The
-guards of a module are the time it takes above a plain function with the same graph.
+own + n * op, operator by operator; chains of 1, 6 and 11 adds give op as a slope, and own is what a chain of no adds
+would take. The guards of a module are the time it takes above a plain function with the same graph. As kernels, a whole
+call of seven operators is timed.
 
     python bench/call.py            the table, and status 1 if a bar is broken
 """
@@ -48,6 +49,13 @@ class Deep(nn.Module):
         return self.layers(x)
 
 
+SEVEN = "seven operators, one kernel"
+
+
+def seven(x):
+    return torch.tanh(torch.sigmoid(torch.relu(x * 2 + 1)) - 0.5) * 3
+
+
 def dynamo(f):
     torch._dynamo.reset()
     return torch.compile(f, backend="eager")
@@ -64,11 +72,14 @@ def main():
         for name, f in functions.items():
             candidates[name, "eager"] = f, (x,)
             candidates[name, "torch.compile"] = dynamo(f), (x,)
-            candidates[name, "Magneto"] = magneto.compile(f), (x,)
+            candidates[name, "Magneto"] = magneto.compile(f, backend="eager"), (x,)
         for name, module, arg in (("reads 200 parameters", reader, x), ("100 linear layers", deep, v)):
             candidates[name, "eager"] = module, (arg,)
             candidates[name, "torch.compile"] = dynamo(module), (arg,)
-            candidates[name, "Magneto"] = magneto.compile(module), (arg,)
+            candidates[name, "Magneto"] = magneto.compile(module, backend="eager"), (arg,)
+        candidates[SEVEN, "eager"] = seven, (x,)
+        candidates[SEVEN, "torch.compile"] = dynamo(seven), (x,)
+        candidates[SEVEN, "Magneto"] = magneto.compile(seven), (x,)
         times = in_turns(candidates)
 
     rows = []
@@ -82,6 +93,7 @@ def main():
     bars = Bars()
     bars.at_most("own part of a call of x + 1", 1e6 * (one - op), 1, "us")
     bars.at_most("guards of a module with 200 parameters", 1e6 * (times["reads 200 parameters", "Magneto"] - one), 5, "us")
+    bars.at_most("seven operators as a kernel, the whole call", 1e6 * times[SEVEN, "Magneto"], 5, "us")
     return bars.check()
 
 

@@ -69,7 +69,6 @@ std::optional<std::vector<Result>> gradients(const Call& call) {
   }
   return results;
 }
-Results flash_backward(const Call& call) { return gradients(call); }
 Results efficient_backward(const Call& call) {  // and of the bias, which has a layout of its own
   auto results = gradients(call);
   const auto* wanted = std::get_if<std::vector<bool>>(&call.args[10]);
@@ -81,7 +80,6 @@ Results efficient_backward(const Call& call) {  // and of the bias, which has a 
 constexpr Op kOps[] = {
     {.name = "aten::_scaled_dot_product_flash_attention_for_cpu", .type = forward},
     {.name = "aten::_scaled_dot_product_flash_attention_for_cpu_backward", .type = backward},
-    {.name = "aten::_scaled_dot_product_flash_attention_backward", .type = flash_backward},
     {.name = "aten::_scaled_dot_product_efficient_attention_backward", .type = efficient_backward},
     {.name = "aten::_local_scalar_dense"},  // reads data and returns no tensor
 };

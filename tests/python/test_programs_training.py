@@ -108,7 +108,7 @@ def test_mixed_precision_with_a_grad_scaler():
         scaler.update(1024.0)
         return loss.detach()
 
-    trained(step)(randn(5, 4), units=100)  # half of the numbers have eight bits
+    trained(step)(randn(5, 4), units=400)  # half of the numbers have eight bits
 
 
 def test_dropout_and_batch_norm_while_training():

@@ -16,7 +16,7 @@ static bool is_symbolic(const graph::Arg& arg) {
   return list && std::any_of(list->begin(), list->end(), [](const types::Expr& expr) { return !expr.is_constant(); });
 }
 
-Slot make_slot(const graph::Arg& arg, ArgKind kind) {
+static Slot make_slot(const graph::Arg& arg, ArgKind kind) {
   Slot slot;
   if (const auto* value = std::get_if<ValueId>(&arg)) {
     if (value->valid())

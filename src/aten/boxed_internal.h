@@ -20,7 +20,6 @@ struct Slot {
   std::vector<graph::ValueId> values;
   std::vector<bool> last;  ///< for each value: nobody reads it later, so it is moved
 };
-Slot make_slot(const graph::Arg& arg, ArgKind kind);
 std::vector<Slot> make_slots(const Operator& op, const std::vector<graph::Arg>& args);  ///< one for each of its schema
 
 at::Tensor take(std::span<at::Tensor> values, graph::ValueId id, bool last);

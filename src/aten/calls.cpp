@@ -52,6 +52,20 @@ std::string number(std::string_view text, std::vector<Read>& reads) {
   return made;
 }
 
+/// A tensor of `type` over the same memory: torch's as_strided and view, without a dispatch. `symbols` give its sizes.
+at::Tensor view_of(const at::Tensor& tensor, const types::TensorType& type, std::span<const int64_t> symbols) {
+  c10::SmallVector<int64_t, 5> sizes, strides;
+  for (const types::Expr& size : type.sizes) sizes.push_back(size.evaluate(symbols));
+  for (const types::Expr& stride : type.strides) strides.push_back(stride.evaluate(symbols));
+  at::Tensor view =
+      at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(tensor.storage()), tensor.key_set(),
+                                               c10::scalarTypeToTypeMeta(to_scalar_type(type.dtype)));
+  c10::TensorImpl* impl = view.unsafeGetTensorImpl();
+  impl->set_storage_offset(type.offset.evaluate(symbols));
+  impl->set_sizes_and_strides(sizes, strides);
+  return view;
+}
+
 }  // namespace
 
 struct Call::Body {
@@ -75,19 +89,6 @@ Call::~Call() = default;
 Call::Call(Call&&) noexcept = default;
 
 bool Call::random() const { return body_->op->random; }
-
-at::Tensor view_of(const at::Tensor& tensor, const types::TensorType& type, std::span<const int64_t> symbols) {
-  c10::SmallVector<int64_t, 5> sizes, strides;
-  for (const types::Expr& size : type.sizes) sizes.push_back(size.evaluate(symbols));
-  for (const types::Expr& stride : type.strides) strides.push_back(stride.evaluate(symbols));
-  at::Tensor view =
-      at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(tensor.storage()), tensor.key_set(),
-                                               c10::scalarTypeToTypeMeta(to_scalar_type(type.dtype)));
-  c10::TensorImpl* impl = view.unsafeGetTensorImpl();
-  impl->set_storage_offset(type.offset.evaluate(symbols));
-  impl->set_sizes_and_strides(sizes, strides);
-  return view;
-}
 
 void Call::run(std::span<const at::Tensor> reads, std::span<const int64_t> symbols, Tensors& results) const {
   c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);

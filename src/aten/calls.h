@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "aten/executable.h"
-#include "types/tensor_type.h"
 
 namespace magneto::aten {
 
@@ -28,8 +27,5 @@ class Call {
   struct Body;
   std::unique_ptr<Body> body_;
 };
-
-/// A tensor of `type` over the same memory: torch's as_strided and view, without a dispatch. `symbols` give its sizes.
-at::Tensor view_of(const at::Tensor& tensor, const types::TensorType& type, std::span<const int64_t> symbols);
 
 }  // namespace magneto::aten

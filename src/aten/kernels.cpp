@@ -121,7 +121,11 @@ struct Kernels::Body {
     is_kept.resize(buffers.size());
     for (const plan::Signature::Output& output : signature.outputs)
       if (output.buffer.valid()) is_kept[output.buffer.index()] = true;
-    for (const plan::Signature::Store& store : signature.stores) is_kept[store.value.index()] = true;
+    is_written.resize(signature.inputs.size());
+    for (const plan::Signature::Store& store : signature.stores) {
+      is_kept[store.value.index()] = true;
+      is_written[of_buffer[store.into.index()].index] = true;  // only inputs are stored to
+    }
   }
 
   enum class From : uint8_t { kInput, kConstant, kMade };
@@ -137,6 +141,7 @@ struct Kernels::Body {
   std::vector<Layout> output_layouts;  ///< of outputs
   std::vector<bool> is_whole;          ///< of outputs: the tensor of the buffer itself, not a view of it
   std::vector<bool> is_kept;           ///< of buffers: an output or a store wants it at the end
+  std::vector<bool> is_written;        ///< of inputs: it is stored to
   std::vector<Origin> of_buffer;
   std::vector<std::unique_ptr<Call>> calls;  ///< by step
   c10::Device device = c10::kCPU;
@@ -245,16 +250,11 @@ struct Kernels::Body::Run {
 namespace {
 
 /// Whether one of the tensors that are written to may share memory with another input.
-bool overlap(const plan::Signature& signature, const std::vector<Layout>& layouts, std::span<at::Tensor> inputs) {
-  (void)layouts;
+bool overlap(const std::vector<bool>& written, std::span<at::Tensor> inputs) {
   struct Piece {
     const char *begin, *end;
     bool written;
   };
-  std::vector<bool> written(inputs.size());
-  for (const plan::Signature::Store& store : signature.stores)
-    for (size_t i = 0; i < signature.inputs.size(); ++i)
-      if (signature.inputs[i] == store.into) written[i] = true;
   std::vector<Piece> pieces;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& tensor = inputs[i];
@@ -303,7 +303,7 @@ Kernels::~Kernels() = default;
 bool Kernels::writes_inputs() const { return body_->around.fallback->writes_inputs(); }
 
 Kernels::Failure Kernels::run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs) const {
-  if (!body_->signature.stores.empty() && overlap(body_->signature, body_->layouts, inputs))
+  if (!body_->signature.stores.empty() && overlap(body_->is_written, inputs))
     return body_->around.fallback->run(inputs, symbols, outputs);
   Body::Run run{*body_, inputs, symbols, {}, {}, false};
   try {

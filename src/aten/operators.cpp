@@ -92,6 +92,9 @@ bool only_checks(std::string_view base) {
          base.starts_with("_validate");
 }
 
+// Gives what it writes other sizes, and its shape kernel does not tell: it must have run before autograd looks.
+bool resizes_what_it_writes(std::string_view base) { return base == "addbmm_"; }
+
 // No tensor comes out, and only sizes, strides, dtypes and flags are looked at.
 bool asks_metadata(std::string_view base) {
   return starts_with_any(base, {"sym_", "_fused_sdp_choice", "is_"}) ||
@@ -189,7 +192,7 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
     if (is_opaque(base)) return Way::kOpaque;
     if (only_composite(op)) return Way::kDecompose;
     if (reads_data(base) || (dynamic && !masks_are_dynamic)) return Way::kReadsData;
-    if (only_checks(base)) return Way::kAtOnce;
+    if (only_checks(base) || resizes_what_it_writes(base)) return Way::kAtOnce;
     if (tensors == 0 && !writes_anything) return asks_metadata(base) ? Way::kMetadata : Way::kReadsData;
     if (op.hasTag(at::Tag::inplace_view) && !base.starts_with("resize")) return Way::kRestride;
     if (tensors > 0 && views == tensors && !writes_anything) return Way::kView;

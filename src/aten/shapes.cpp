@@ -116,6 +116,7 @@ Results convolution_result(c10::ArrayRef<c10::IValue> arguments) {
   const bool transposed = arguments[6].toBool();
   const int64_t groups = arguments[8].toInt();
   if (input.dim() < 3 || input.dim() != weight.dim()) return std::nullopt;
+  if (input.numel() == 0 || weight.numel() == 0) return std::nullopt;  // eager's sizes follow another rule
   const size_t spatial = input.dim() - 2;
   for (const auto* list : {&stride, &padding, &dilation, &output_padding})
     if (list->size() != spatial) return std::nullopt;

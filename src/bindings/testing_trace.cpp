@@ -14,6 +14,7 @@
 #include "driver/pipeline.h"
 #include "graph/text.h"
 #include "graph/verify.h"
+#include "ops/op.h"
 
 namespace py = pybind11;
 
@@ -203,6 +204,12 @@ void add_trace_testing(py::module_& m) {
           py::arg("inputs"), py::arg("symbols") = std::vector<int64_t>());
   m.def("parse", [](const std::string& text) {
     return Replay{std::make_shared<aten::Program>(graph::parse(text), std::vector<at::Tensor>()), {}};
+  });
+  m.def("lowered", [] {  // the operators that can become part of a kernel
+    std::vector<std::string> names;
+    for (const ops::Op* op : ops::all())
+      if (op->body || op->view || op->equation || op->expand) names.emplace_back(op->name);
+    return names;
   });
   m.def("counters", &counters);
   m.def("in_trace", [] { return aten::current_trace() != nullptr; });

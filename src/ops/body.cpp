@@ -99,6 +99,10 @@ Element Body::size(const Expr& size) const { return {program_, program_->size(si
 Index Body::open(const Sizes& extents, std::vector<loop::Range>& ranges) {
   Index opened;
   for (const Expr& extent : extents) {
+    if (extent == Expr(1)) {
+      opened.push_back(whole(0));
+      continue;
+    }
     const loop::AxisId axis = program_->axis(opened_ == 0 ? "r" : base::concat("r", opened_));
     ++opened_;
     ranges.push_back({axis, program_->size(0), program_->size(extent)});

@@ -76,7 +76,7 @@ class Body {
   }
 
   loop::Program& program() const { return *program_; }
-  Index open(const types::Sizes& extents, std::vector<loop::Range>& ranges);  ///< new axes
+  Index open(const types::Sizes& extents, std::vector<loop::Range>& ranges);  ///< new axes; none for 1
 
  private:
   Index broadcast(const types::TensorType& from, const Index& to);

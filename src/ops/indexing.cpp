@@ -275,12 +275,13 @@ Element gather_body(Body& b) {  // self, dim, index
   const TensorType& self = b.type_of(0);
   const auto dim = dimension(b.call, 1, self.sizes.size());
   if (!dim) return b.decline();
-  Index at = b.index;
-  if (at.empty()) {
-    const Element only = position(b, b.at(2, at), 1, Negative::kWrong);
-    return where(only == 0, b.at(0, at), b.at(0, at));
+  if (std::max<size_t>(self.sizes.size(), 1) != std::max<size_t>(b.index.size(), 1)) return b.decline();  // all empty
+  if (self.sizes.empty()) {  // counts as one of size 1, and so does an index without dimensions
+    const Element only = position(b, b.at(2, b.index), 1, Negative::kWrong);
+    return where(only == 0, b.at(0, {}), b.at(0, {}));
   }
-  at[*dim] = position(b, b.at(2, at), self.sizes[*dim], Negative::kWrong);
+  Index at = b.index.empty() ? Index{b.whole(0)} : b.index;
+  at[*dim] = position(b, b.at(2, b.index), self.sizes[*dim], Negative::kWrong);
   return b.at(0, at);
 }
 
@@ -371,8 +372,10 @@ bool finish_scatter(Body& b, loop::Equation& equation, const Index& at, Element 
 }
 template <bool adds>
 bool scatter_equation(Body& b, loop::Equation& equation) {  // self, dim, index, source or number
-  const auto dim = dimension(b.call, 1, b.type.sizes.size());
-  if (!dim || b.type.sizes.empty()) return false;
+  const size_t rank = b.type.sizes.size();
+  const auto dim = dimension(b.call, 1, rank);
+  if (!dim || rank == 0 || b.type_of(2).sizes.size() != rank) return false;
+  if (tensor(b.call, 3) && b.type_of(3).sizes.size() != rank) return false;
   start_scatter(b, equation, adds ? std::optional(loop::Fold::kSum) : std::nullopt);
   Index at = b.open(b.type_of(2).sizes, equation.over);
   const Element value = tensor(b.call, 3) ? b.at(3, at) : b.scalar(3);
@@ -382,8 +385,9 @@ bool scatter_equation(Body& b, loop::Equation& equation) {  // self, dim, index,
 }
 template <bool adds>
 bool index_add_equation(Body& b, loop::Equation& equation) {  // self, dim, index, source, alpha
-  const auto dim = dimension(b.call, 1, b.type.sizes.size());
-  if (!dim || b.type.sizes.empty()) return false;
+  const size_t rank = b.type.sizes.size();
+  const auto dim = dimension(b.call, 1, rank);
+  if (!dim || rank == 0 || b.type_of(2).sizes.size() != 1 || b.type_of(3).sizes.size() != rank) return false;
   start_scatter(b, equation, adds ? std::optional(loop::Fold::kSum) : std::nullopt);
   Index at = b.open(b.type_of(3).sizes, equation.over);
   Element value = cast(b.dtype, b.at(3, at));

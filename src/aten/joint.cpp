@@ -130,6 +130,12 @@ class Joining {
     made_.inputs = examples.size();
     made_.outputs = from_.outputs.size();
     tensors_.resize(from_.values().size());
+    read_.resize(from_.values().size());
+    const auto note = [&](ValueId id) {
+      if (id.valid()) read_[id.index()] = true;
+    };
+    for (const graph::Node& node : from_.nodes()) graph::for_each_read(node, note);
+    for (const ValueId output : from_.outputs) note(output);
     for (size_t i = 0; i < examples.size(); ++i) {
       const ValueId id = from_.inputs()[i];
       at::Tensor made = trace_.stand_in(from_.value(id).type, from_.value(id).name);
@@ -184,8 +190,18 @@ class Joining {
     return to_ivalue(arg, kind);
   }
 
-  void repeat(const graph::Node& node) {
+  /// The operator whose gradient can be told: the one that was recorded, or its equal.
+  const Operator& differentiated(const graph::Node& node) const {
     const Operator& op = operator_named(node.op);
+    if (!op.declared || op.declared->same_as.empty()) return op;
+    const Operator& equal = operator_named(std::string(op.declared->same_as));
+    for (size_t r = equal.returns; r < node.outputs.size(); ++r)
+      if (node.outputs[r].valid() && read_[node.outputs[r].index()]) return op;
+    return equal;
+  }
+
+  void repeat(const graph::Node& node) {
+    const Operator& op = differentiated(node);
     check_effects(node, op);
     torch::jit::Stack stack;
     for (size_t a = 0; a < node.args.size(); ++a) stack.push_back(boxed(node.args[a], op.arguments[a]));
@@ -200,6 +216,7 @@ class Joining {
       const ValueId id = node.outputs.at(output++);
       if (id.valid() != tensor.defined()) impossible(node.op, " gives other tensors than when it was recorded");
       if (!id.valid()) return;
+      if (node.op != op.name && !read_[id.index()]) return;
       tensors_[id.index()] = tensor;
       const auto value = trace_.find(tensor);
       if (!value || !(trace_.graph().value(*value).type == from_.value(id).type))
@@ -411,6 +428,7 @@ class Joining {
   Joint made_;
   size_t forward_nodes_ = 0;
   std::vector<at::Tensor> tensors_;  // of each value of the program
+  std::vector<bool> read_;           // whether somebody reads it
   std::vector<at::Tensor> inputs_, roots_;
   std::vector<bool> outside_;  // of each root: an input or a constant
 };

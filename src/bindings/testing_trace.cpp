@@ -205,10 +205,10 @@ void add_trace_testing(py::module_& m) {
   m.def("parse", [](const std::string& text) {
     return Replay{std::make_shared<aten::Program>(graph::parse(text), std::vector<at::Tensor>()), {}};
   });
-  m.def("lowered", [] {  // the operators that can become part of a kernel
+  m.def("lowered", [] {  // the operators that a kernel computes
     std::vector<std::string> names;
     for (const ops::Op* op : ops::all())
-      if (op->body || op->view || op->equation || op->expand) names.emplace_back(op->name);
+      if (op->body || op->equation) names.emplace_back(op->name);
     return names;
   });
   m.def("counters", &counters);

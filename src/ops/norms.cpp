@@ -72,6 +72,17 @@ bool fits_channels(const Call& call, const TensorType& input, std::initializer_l
     if (!parameter_fits(call, i, input, {input.sizes[1]})) return false;
   return is_empty(call, input.sizes) == false;
 }
+// Batch norm on a GPU also takes parameters in f32 for an input of a half type.
+bool fits_batch(const Call& call, const TensorType& input, std::initializer_list<size_t> parameters) {
+  if (on_cpu(input)) return fits_channels(call, input, parameters);
+  if (input.sizes.size() < 2 || !accepts(kFloats, input.dtype)) return false;
+  TensorType wide = input;
+  wide.dtype = statistics_dtype(input);
+  for (const size_t i : parameters)
+    if (!parameter_fits(call, i, input, {input.sizes[1]}) && !parameter_fits(call, i, wide, {input.sizes[1]}))
+      return false;
+  return is_empty(call, input.sizes) == false;
+}
 
 // Channels last is kept only when the input is exactly that; other layouts give a row-major result.
 std::optional<MemoryFormat> batch_norm_format(const Call& call, const TensorType& input) {
@@ -84,15 +95,16 @@ std::optional<MemoryFormat> batch_norm_format(const Call& call, const TensorType
 // input, weight, bias, running mean and variance at these arguments
 Results batch_norm_of(const Call& call, bool training, bool has_running) {
   const TensorType* input = tensor(call, 0);
-  if (!input || !fits_channels(call, *input, {1, 2})) return std::nullopt;
-  if (has_running && !fits_channels(call, *input, {3, 4})) return std::nullopt;
+  if (!input || !fits_batch(call, *input, {1, 2})) return std::nullopt;
+  if (has_running && !fits_batch(call, *input, {3, 4})) return std::nullopt;
   if (!training && (!has_running || is_absent(call, 3) || is_absent(call, 4))) return std::nullopt;
   const auto format = batch_norm_format(call, *input);
   auto output = format ? fresh_like(call, *input, input->dtype, *format) : std::nullopt;
   if (!output) return std::nullopt;
   if (known(contiguous(call, *input)) && *suggested_format(call, *input) != MemoryFormat::kContiguous)
     return std::nullopt;
-  const Result stats = fresh(input->dtype, input->device, {training ? input->sizes[1] : Expr(0)});
+  const bool has_stats = training || !on_cpu(*input);
+  const Result stats = fresh(statistics_dtype(*input), input->device, {has_stats ? input->sizes[1] : Expr(0)});
   return std::vector<Result>{std::move(*output), stats, stats};
 }
 Results batch_norm(const Call& call) {
@@ -108,7 +120,7 @@ Results batch_norm_inference(const Call& call) { return batch_norm_of(call, fals
 Results batch_norm_backward(const Call& call) {
   const TensorType *grad = tensor(call, 0), *input = tensor(call, 1);
   const auto wanted = mask(call, 9, 3);
-  if (!grad || !input || !wanted || !fits_channels(call, *input, {2, 3, 4}) || !same(call, grad->sizes, input->sizes) ||
+  if (!grad || !input || !wanted || !fits_batch(call, *input, {2, 3, 4}) || !same(call, grad->sizes, input->sizes) ||
       grad->dtype != input->dtype)
     return std::nullopt;
   const auto format = batch_norm_format(call, *input);
@@ -117,7 +129,9 @@ Results batch_norm_backward(const Call& call) {
   if (*suggested_format(call, *input) != *format || *suggested_format(call, *grad) != *format) return std::nullopt;
   auto first = fresh_like(call, *input, input->dtype, *format);
   if (!first) return std::nullopt;
-  const Result of_channels = fresh(input->dtype, input->device, {input->sizes[1]});
+  const TensorType* weight = tensor(call, 2);
+  if (!weight && !on_cpu(*input)) return std::nullopt;
+  const Result of_channels = fresh(weight ? weight->dtype : input->dtype, input->device, {input->sizes[1]});
   return std::vector<Result>{(*wanted)[0] ? std::move(*first) : undefined(), (*wanted)[1] ? of_channels : undefined(),
                              (*wanted)[2] ? of_channels : undefined()};
 }
@@ -144,7 +158,9 @@ Results group_norm_backward(const Call& call) {
     return std::nullopt;
   if (!known(contiguous(call, *input)) || !known(contiguous(call, *grad))) return std::nullopt;
   if (suggested_format(call, *input) != MemoryFormat::kContiguous) return std::nullopt;
-  const Result of_channels = fresh(input->dtype, input->device, {input->sizes[1]});
+  const TensorType* weight = tensor(call, 2);
+  if (!weight && !on_cpu(*input)) return std::nullopt;
+  const Result of_channels = fresh(weight ? weight->dtype : input->dtype, input->device, {input->sizes[1]});
   return std::vector<Result>{(*wanted)[0] ? fresh(input->dtype, input->device, input->sizes) : undefined(),
                              (*wanted)[1] ? of_channels : undefined(), (*wanted)[2] ? of_channels : undefined()};
 }
@@ -245,8 +261,10 @@ Sizes all_but_channels(size_t rank) {
     if (d != 1) dims.push_back(static_cast<int64_t>(d));
   return dims;
 }
-ValueId empty_statistics(Expander& e, size_t k) {
-  return e.add("aten::zeros", {Sizes{0}, e.results[k].dtype, Arg(), e.results[k].device, Arg()}, e.results[k]);
+// A result that nobody reads: empty, or memory for a library's own use.
+ValueId unread(Expander& e, size_t k) {
+  return e.add("aten::zeros", {e.results[k].sizes, e.results[k].dtype, Arg(), e.results[k].device, Arg()},
+               e.results[k]);
 }
 
 // With the running statistics; those of the batch are empty then.
@@ -258,7 +276,7 @@ Values batch_norm_by_running(Expander& e, double eps) {  // input, weight, bias,
   const ValueId h =
       e.product(e.difference(e.widened(e.tensor(0)), mean), e.apply("aten::rsqrt", e.sum_of(variance, eps)));
   const ValueId y = e.to(e.results[0].dtype, scaled(e, h, 1, 2, shape));
-  return {y, empty_statistics(e, 1), empty_statistics(e, 2)};
+  return {y, unread(e, 1), unread(e, 2)};
 }
 // With the statistics of the batch; new running ones where they are asked for.
 Values batch_norm_by_batch(Expander& e, double eps, std::optional<double> momentum) {
@@ -405,6 +423,13 @@ Values batch_norm_without_writes(Expander& e) {
   if (!*training) return batch_norm_by_running(e, *eps);
   return e.tensor(3).valid() || e.tensor(4).valid() ? Values() : batch_norm_by_batch(e, *eps, std::nullopt);
 }
+// cuDNN's has a fourth result, which only its own backward understands: whoever reads that must call the library.
+template <ExpandRule rule>
+Values with_reserve(Expander& e) {
+  Values made = rule(e);
+  if (!made.empty()) made.insert(made.begin() + 3, unread(e, 3));
+  return made;
+}
 bool trains(const Call& call) { return flag(call, 5) != false; }
 
 // The running statistics, which training changes; native_batch_norm's schema does not say so.
@@ -425,6 +450,12 @@ constexpr Op kOps[] = {
      .expand = batch_norm_inference_expanded},
     {.name = "aten::_weight_norm_interface", .type = weight_norm, .expand = weight_norm_expanded},
     {.name = "aten::_weight_norm_interface_backward", .type = weight_norm_backward},
+    {.name = "aten::cudnn_batch_norm",
+     .writes = kRunning,
+     .expand = with_reserve<batch_norm_without_writes>,
+     .functional = "aten::_cudnn_batch_norm_functional",
+     .writes_if = trains,
+     .same_as = "aten::native_batch_norm"},
     {.name = "aten::native_batch_norm",
      .type = batch_norm,
      .writes = kRunning,
@@ -438,6 +469,7 @@ constexpr Op kOps[] = {
     {.name = "aten::native_layer_norm_backward", .type = layer_norm_backward, .expand = layer_norm_backward_expanded},
     // Only functionalisation writes this: the new running statistics are its last results.
     {.name = "aten::_native_batch_norm_legit_functional", .expand = batch_norm_functional},
+    {.name = "aten::_cudnn_batch_norm_functional", .expand = with_reserve<batch_norm_functional>},
 };
 
 }  // namespace

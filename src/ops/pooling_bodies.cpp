@@ -115,7 +115,7 @@ bool max_pool_backward_equation(Body& b, loop::Equation& equation) {  // grad, s
   for (const Element& e : at_pixel(from, floor_div(position, b.whole(size->w)), position % b.whole(size->w)))
     equation.index.push_back(e.term());
   equation.value = b.at(0, from).term();
-  return true;
+  return !equation.over.empty();
 }
 
 Element average_pool_body(Body& b) {  // self, window, count padding, divisor

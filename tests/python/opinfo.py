@@ -1,6 +1,6 @@
 """torch's own operator samples (OpInfo) through the compiler: every operator, element type and layout against eager.
 
-    python tests/python/opinfo.py [--full] [--only NAME,...] [--list FILE]
+    python tests/python/opinfo.py [--full] [--only NAME,...] [--jobs N]
 
 A *case* is one call of one sample: its tensors as they are, transposed, expanded, at an offset, with a size of 0 or 1, or
 full of edge values, the operator itself or its in-place form. Cases of one operator and element type are compiled
@@ -15,10 +15,13 @@ never passes). Shapes, dtypes, strides, and which results share memory with whic
 import argparse
 import collections
 import itertools
+import os
+import pickle
 import random
 import re
+import subprocess
 import sys
-import time
+import tempfile
 import types
 import warnings
 import zlib
@@ -43,10 +46,11 @@ MOST = 400  # cases of one operator and element type: pooling has thousands that
 WITHOUT_VALUES = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 
 
-# Where torch itself reads memory that is not there, or divides by zero: not ours to follow.
+# Where torch itself reads or writes memory that is not its own, or divides by zero: not ours to follow.
 BROKEN = {("median", "expanded"), ("nanmedian", "expanded"), ("lcm", "edges"), ("gcd", "edges"),
           ("native_batch_norm", "size 0"), ("_native_batch_norm_legit", "size 0"), ("_batch_norm_with_update", "size 0"),
-          ("nn.functional.conv3d", "size 1")}
+          ("nn.functional.conv3d", "size 1"), ("nn.functional.max_pool1d", "size 1"), ("nn.functional.max_pool2d", "size 1"),
+          ("nn.functional.max_pool3d", "size 1")}
 
 
 def operators():
@@ -423,3 +427,91 @@ def check_operator(op, full=False, seed=0):
                 continue
             check(cases, outcome)
     return outcome
+
+
+# ---- by hand --------------------------------------------------------------------------------------------------------
+
+def in_a_process(op, full):
+    """The outcome of one operator from a process of its own: an odd call may bring torch down, and only that with it."""
+    if DEVICE != "cpu":  # a GPU does not survive a fork
+        return check_operator(op, full)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        with os.fdopen(writer, "wb") as pipe:
+            pickle.dump(check_operator(op, full), pipe)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    if text:
+        return pickle.loads(text)
+    crashed = Outcome()
+    crashed.failures.append(f"{op.full_name}: the process crashed")
+    return crashed
+
+
+def one_part(chosen, full):
+    total = Outcome()
+    for op in chosen:
+        try:
+            outcome = in_a_process(op, full)
+        except Exception as error:
+            outcome = Outcome()
+            outcome.failures.append(f"{op.full_name}: the test itself: {type(error).__name__}: {str(error)[:200]}")
+        total.add(outcome)
+        for failure in outcome.failures:
+            print(failure, flush=True)
+    return total
+
+
+def all_parts(options):
+    """The same in several processes, each with every n-th operator."""
+    total = Outcome()
+    with tempfile.TemporaryDirectory() as folder:
+        files = [os.path.join(folder, str(k)) for k in range(options.jobs)]
+        command = [sys.executable, __file__] + (["--full"] if options.full else [])
+        parts = [subprocess.Popen(command + ["--part", f"{k}/{options.jobs}", "--into", file])
+                 for k, file in enumerate(files)]
+        for k, (part, file) in enumerate(zip(parts, files)):
+            part.wait()
+            if os.path.exists(file):
+                with open(file, "rb") as stream:
+                    total.add(pickle.load(stream))
+            else:
+                total.failures.append(f"part {k} ended with {part.returncode}")
+                print(total.failures[-1])
+    return total
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--full", action="store_true", help="every element type and layout: an hour of processor time")
+    parser.add_argument("--only", help="names, with commas")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--part", default="0/1", help=argparse.SUPPRESS)
+    parser.add_argument("--into", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.jobs > 1:
+        total = all_parts(options)
+    else:
+        k, n = map(int, options.part.split("/"))
+        chosen = [op for op in operators() if not options.only or op.full_name in options.only.split(",")]
+        total = one_part(chosen[k::n], options.full)
+    if options.into:
+        with open(options.into, "wb") as file:
+            pickle.dump(total, file)
+        return 0
+    print(f"{total.cases} cases, {total.unsure} of them without a sure answer, {len(total.failures)} wrong")
+    for reason, count in total.fallbacks.most_common():
+        print(f"operator by operator {count} times: {reason}")
+    unmet = sorted(set(magneto._C._testing_trace.lowered()) - total.in_kernels)
+    print(f"lowerings that no kernel had: {', '.join(unmet)}")
+    return 1 if total.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

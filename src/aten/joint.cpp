@@ -194,7 +194,8 @@ class Joining {
   const Operator& differentiated(const graph::Node& node) const {
     const Operator& op = operator_named(node.op);
     if (!op.declared || op.declared->same_as.empty()) return op;
-    const Operator& equal = operator_named(std::string(op.declared->same_as));
+    const std::string name(op.declared->same_as);
+    const Operator& equal = operator_named(name);
     for (size_t r = equal.returns; r < node.outputs.size(); ++r)
       if (node.outputs[r].valid() && read_[node.outputs[r].index()]) return op;
     return equal;

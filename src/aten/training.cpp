@@ -97,8 +97,10 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
 
   NodePtr owner;
   MagnetoBackward* node = nullptr;
-  const bool differentiable =
-      std::any_of(plan_->wanted.begin(), plan_->wanted.end(), [&](size_t i) { return inputs[i].requires_grad(); });
+  // also where no gradient comes back, as from a norm that counts: the outputs have a history in eager, too
+  bool differentiable = false;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    differentiable = differentiable || (plan_->traced_grad[i] && inputs[i].requires_grad());
   if (differentiable) {
     owner = make_backward_node(plan_, &node);
     torch::autograd::edge_list edges;

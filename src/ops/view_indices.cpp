@@ -136,6 +136,7 @@ Mapped unfold_index(Body& b) {
   const auto step = number(b.call, 3);
   if (!dim || !step) return std::nullopt;
   Index at(b.index.begin(), b.index.end() - 1);
+  if (at.empty()) return at;  // of a tensor without dimensions: its only element
   at[*dim] = at[*dim] * b.whole(*step) + b.index.back();
   return at;
 }

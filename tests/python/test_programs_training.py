@@ -284,3 +284,31 @@ def test_training_equals_eager_over_many_steps():
 
     eager = losses(lambda m: m)
     assert rounding.close(torch.tensor(losses(magneto.compile)), torch.tensor(eager), units=10) and eager[-1] < eager[0]
+
+
+def test_a_result_whose_gradient_is_always_none_has_a_history():
+    def f(x):
+        return torch.linalg.vector_norm(x, 0, dim=0)
+
+    x = randn(3, 2, requires_grad=True)
+    compiled = magneto.compile(f)
+    for _ in range(3):
+        y = compiled(x)
+        assert y.requires_grad and torch.autograd.grad(y.sum(), x, allow_unused=True) == (None,)
+
+
+def test_an_operator_that_resizes_what_it_writes():
+    def f(x, a, b):
+        return x.clone().addbmm_(a, b)
+
+    x, a, b = randn(1), randn(2, 3, 4, requires_grad=True), randn(2, 4, 5)
+    want = torch.autograd.grad(f(x, a, b).pow(2).sum(), a)[0]
+    compiled = magneto.compile(f)
+    for _ in range(2):
+        assert close(want, torch.autograd.grad(compiled(x, a, b).pow(2).sum(), a)[0])
+
+
+def test_gathers_and_scatters_of_tensors_without_dimensions():
+    same_as_eager(lambda x, i: (x.gather(0, i), x.unfold(0, 1, 1)), torch.tensor(3.0), torch.tensor(0))
+    same_as_eager(lambda x, i: x.gather(0, i), torch.tensor(3.0), torch.tensor([0, 0]))
+    same_as_eager(lambda x, i, s: (x.scatter(0, i, s), x.index_add(0, i, s)), torch.zeros(3), torch.tensor(1), torch.tensor(2.0))

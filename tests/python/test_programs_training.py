@@ -305,7 +305,7 @@ def test_an_operator_that_resizes_what_it_writes():
     want = torch.autograd.grad(f(x, a, b).pow(2).sum(), a)[0]
     compiled = magneto.compile(f)
     for _ in range(2):
-        assert close(want, torch.autograd.grad(compiled(x, a, b).pow(2).sum(), a)[0])
+        assert rounding.close(want, torch.autograd.grad(compiled(x, a, b).pow(2).sum(), a)[0])
 
 
 def test_gathers_and_scatters_of_tensors_without_dimensions():

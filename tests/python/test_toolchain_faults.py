@@ -1,0 +1,217 @@
+"""Compilers that hang, die or cannot write, libraries that are broken, Ctrl-C: one warning, eager's results, nothing left behind."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+import rounding
+from device import DEVICE
+
+pytestmark = [pytest.mark.needs_capture, pytest.mark.skipif(rounding.EXACT, reason="operator by operator"),
+              pytest.mark.skipif(DEVICE != "cpu", reason="toolchains of the CPU")]
+
+PROGRAM = """
+import os, pathlib, signal, sys, threading, time
+import torch, magneto
+from torch import nn
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16))
+x = torch.randn(4, 8)
+with torch.no_grad():
+    want = model(x)
+
+def check(f=None):
+    f = f or magneto.compile(model)
+    with torch.no_grad():
+        for _ in range(2):
+            assert torch.allclose(f(x), want, rtol=1e-4, atol=1e-6)
+
+def toolchains():
+    return {code.toolchain for graph in magneto.report().graphs for code in graph.code}
+
+def check_nothing_is_left():
+    assert os.listdir(os.environ["TMPDIR"]) == [], os.listdir(os.environ["TMPDIR"])
+    try:
+        assert os.waitpid(-1, os.WNOHANG) is None, "a process is left"
+    except ChildProcessError:
+        pass
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("bin", "tmp"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+def run(code, folder, before=(), timeout=120, **env):
+    """Runs PROGRAM and code in a process of its own, the fake programs of folder/bin before all others."""
+    text = PROGRAM + textwrap.dedent(code)
+    env = {**os.environ, "TMPDIR": str(folder / "tmp"), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+           "FOLDER": str(folder), **env}
+    done = subprocess.run([*before, sys.executable, "-W", "always::RuntimeWarning", "-c", text], env=env,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def fake_compiler(folder, script):
+    """A g++ that is this shell script; $real is the true one."""
+    path = folder / "bin" / "g++"
+    path.write_text(f"#!/bin/sh\nreal={shutil.which('g++')}\n{textwrap.dedent(script)}\n")
+    path.chmod(0o755)
+
+
+def is_running(pid):
+    try:
+        return "\nState:\tZ" not in pathlib.Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def check_all_are_gone(folder):
+    pids = (folder / "pids").read_text().split()
+    assert pids and not any(is_running(pid) for pid in pids)
+
+
+# ---- compilers -------------------------------------------------------------------------------------------------------
+
+
+def test_a_compiler_that_hangs_is_ended_and_not_asked_again(folder):
+    fake_compiler(folder, """
+        echo $$ >> $FOLDER/pids
+        echo words >> $TMPDIR/a_file_of_its_own
+        sleep 1000 &
+        echo $! >> $FOLDER/pids
+        trap '' TERM INT
+        wait
+    """)
+    start = time.monotonic()
+    out = run("""
+        check()
+        check(magneto.compile(lambda x: model(x) * 1.0))
+        check_nothing_is_left()
+    """, folder, MAGNETO_TOOLCHAINS="c++", MAGNETO_COMPILER_SECONDS="0.5")
+    assert out.count("RuntimeWarning") == 1 and "g++ did not end within 500 ms" in out, out
+    assert time.monotonic() - start < 60
+    check_all_are_gone(folder)
+    assert len((folder / "pids").read_text().split()) == 2, "it was asked again"
+
+
+def test_a_compiler_that_closes_its_output_and_hangs(folder):
+    fake_compiler(folder, "exec sleep 1000 >/dev/null 2>&1")
+    out = run("check(); check_nothing_is_left()", folder, MAGNETO_TOOLCHAINS="c++", MAGNETO_COMPILER_SECONDS="0.5")
+    assert out.count("RuntimeWarning") == 1, out
+
+
+def test_a_compiler_that_is_killed_takes_its_helpers_with_it(folder):
+    fake_compiler(folder, """
+        (while true; do echo words > $TMPDIR/a_file_of_its_own; done) &
+        echo $! >> $FOLDER/pids
+        echo the last words >&2
+        kill -9 $$
+    """)
+    out = run("check(); check_nothing_is_left()", folder, MAGNETO_TOOLCHAINS="c++")
+    assert out.count("RuntimeWarning") == 1 and "was killed by signal 9: the last words" in out, out
+    check_all_are_gone(folder)
+
+
+def test_a_compiler_that_says_much_and_reads_its_input(folder):
+    fake_compiler(folder, "yes words | head -c 1000000; cat; echo to the end >&2; exit 3")
+    out = run("check(); check_nothing_is_left()", folder, MAGNETO_TOOLCHAINS="c++")
+    assert out.count("RuntimeWarning") == 1 and "failed with status 3: words" in out and len(out) < 20000, out
+
+
+def test_a_compiler_that_leaves_a_server_behind_is_not_waited_for(folder):
+    fake_compiler(folder, "setsid sleep 20 & exec $real \"$@\"")
+    start = time.monotonic()
+    out = run("check(); assert toolchains() == {'c++'}", folder, MAGNETO_TOOLCHAINS="c++")
+    assert "RuntimeWarning" not in out and time.monotonic() - start < 18
+
+
+def test_a_program_that_takes_no_zombies(folder):
+    out = run("""
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        check()
+        assert toolchains() == {'c++'}
+        check_nothing_is_left()
+    """, folder, MAGNETO_TOOLCHAINS="c++")
+    assert "RuntimeWarning" not in out
+
+
+# ---- disks -----------------------------------------------------------------------------------------------------------
+
+
+def on_a_disk(folder, options):
+    """Words before a command: it runs with a small disk of its own as its temp folder."""
+    words = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o {options} tmpfs {folder / "tmp"} && exec "$@"', "sh"]
+    if subprocess.run([*words, "true"], capture_output=True).returncode != 0:
+        pytest.skip("nobody may mount here")
+    return words
+
+
+@pytest.mark.parametrize("size, what", [("4k", "cannot write"), ("24k", "No space left")])
+def test_a_full_disk(folder, size, what):
+    out = run("check(); check_nothing_is_left()", folder, on_a_disk(folder, f"size={size}"), MAGNETO_TOOLCHAINS="c++")
+    assert out.count("RuntimeWarning") == 1 and what in out, out
+    run("check(); assert toolchains() == {'llvm'}", folder, on_a_disk(folder, f"size={size}"))
+
+
+def test_a_disk_that_cannot_be_written(folder):
+    out = run("check(); check_nothing_is_left()", folder, on_a_disk(folder, "ro"), MAGNETO_TOOLCHAINS="c++")
+    assert out.count("RuntimeWarning") == 1 and "Read-only file system" in out, out
+    run("check(); assert toolchains() == {'llvm'}", folder, on_a_disk(folder, "ro"))
+
+
+def test_files_that_may_not_grow(folder):
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))\n"
+    out = run(limit + "check(); check_nothing_is_left()", folder, MAGNETO_TOOLCHAINS="c++")
+    assert out.count("RuntimeWarning") == 1 and "cannot write" in out, out
+    run(limit + "check(); assert toolchains() == {'llvm'}", folder)
+
+
+# ---- libraries -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("library", ["garbage", "cut", "foreign", "folder", "absent"])
+def test_a_broken_llvm_is_left_out(folder, library):
+    import llvmlite
+
+    true = pathlib.Path(llvmlite.__file__).parent / "binding" / "libllvmlite.so"
+    path = folder / "libllvmlite.so"
+    if library == "garbage":
+        path.write_bytes(b"\x7fELF" + bytes(range(256)) * 64)
+    elif library == "cut":
+        path.write_bytes(true.read_bytes()[:100_000])
+    elif library == "foreign":
+        shutil.copy(subprocess.check_output(["g++", "-print-file-name=libstdc++.so.6"], text=True).strip(), path)
+    elif library == "folder":
+        path.mkdir()
+    out = run("check(); assert toolchains() == {'c++'}; check_nothing_is_left()", folder, MAGNETO_LLVMLITE=str(path))
+    assert "RuntimeWarning" not in out, out
+    fake_compiler(folder, "exit 1")
+    out = run("check(); check(magneto.compile(lambda x: model(x) * 1.0)); assert not toolchains()", folder,
+              MAGNETO_LLVMLITE=str(path))
+    assert out.count("RuntimeWarning") == 1 and "llvm: " in out and "c++: " in out, out
+
+
+def test_llvmlite_is_not_installed(folder):
+    """Found in no folder of packages: magneto looks at sys.path when it is imported."""
+    for path in map(pathlib.Path, sys.path):
+        if path.is_dir():  # all that is there but llvmlite
+            for entry in path.iterdir():
+                if entry.name not in ("llvmlite", "__pycache__") and not (folder / "bin" / entry.name).exists():
+                    (folder / "bin" / entry.name).symlink_to(entry)
+    code = f"import sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p] + [{str(folder / 'bin')!r}]\n"
+    out = subprocess.run([sys.executable, "-c", code + PROGRAM + "check(); assert toolchains() == {'c++'}"],
+                         env={**os.environ, "TMPDIR": str(folder / "tmp")}, capture_output=True, text=True)
+    assert out.returncode == 0 and "RuntimeWarning" not in out.stderr, out.stderr

@@ -144,8 +144,8 @@ PYBIND11_MODULE(_C, m) {
   bindings::add_report(m);
   driver::Pipeline::instance().toolchains.site_packages =
       py::module_::import("sys").attr("path").cast<std::vector<std::string>>();
-  capture::set_compiler([](const auto& program, auto examples, base::GraphNote& note) {
-    return driver::Pipeline::instance().build(program, examples, note);
+  capture::set_compiler([](const auto& program, auto examples, base::GraphNote& note, const base::Poll& poll) {
+    return driver::Pipeline::instance().build(program, examples, note, poll);
   });
   aten::set_wait_runner(&bindings::wait_without_gil);
   py::module_ testing = m.def_submodule("_testing");

@@ -215,3 +215,147 @@ def test_llvmlite_is_not_installed(folder):
     out = subprocess.run([sys.executable, "-c", code + PROGRAM + "check(); assert toolchains() == {'c++'}"],
                          env={**os.environ, "TMPDIR": str(folder / "tmp")}, capture_output=True, text=True)
     assert out.returncode == 0 and "RuntimeWarning" not in out.stderr, out.stderr
+
+
+# ---- Ctrl-C ----------------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_while_a_compiler_works(folder):
+    fake_compiler(folder, """
+        if [ -e $FOLDER/pids ]; then exec $real "$@"; fi
+        echo $$ > $FOLDER/pids
+        sleep 1000
+    """)
+    out = run("""
+        at = []
+        def press():
+            while not os.path.exists(os.environ["FOLDER"] + "/pids"):
+                time.sleep(0.01)
+            time.sleep(0.2)
+            at.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        counter = [0]
+        def f(x):
+            counter[0] += 1
+            return model(x)
+        g = magneto.compile(f)
+        threading.Thread(target=press).start()
+        with torch.no_grad():
+            try:
+                g(x)
+                assert False, "nobody was interrupted"
+            except KeyboardInterrupt:
+                assert time.monotonic() - at[0] < 1
+        assert counter == [1] and not magneto.report().graphs
+        check_nothing_is_left()
+        check(g)
+        assert counter == [3] and toolchains() == {"c++"}
+        check_nothing_is_left()
+    """, folder, MAGNETO_TOOLCHAINS="c++")
+    assert "RuntimeWarning" not in out, out
+    check_all_are_gone(folder)
+
+
+def test_ctrl_c_between_two_breaks(folder):
+    """The frame is in the middle of its run: the exception is raised there, and the function's own handlers see it."""
+    fake_compiler(folder, """
+        if [ -e $FOLDER/pids ]; then exec $real "$@"; fi
+        echo $$ > $FOLDER/pids
+        kill -INT $PPID
+        sleep 1000
+    """)
+    run("""
+        seen = []
+        def f(x):
+            try:
+                y = model(x)
+                print("a break")
+                return y * 1.0
+            except KeyboardInterrupt:
+                seen.append("interrupted")
+                raise
+            finally:
+                seen.append("left")
+        g = magneto.compile(f)
+        with torch.no_grad():
+            try:
+                g(x)
+                assert False, "nobody was interrupted"
+            except KeyboardInterrupt as error:
+                assert error.__traceback__.tb_next.tb_frame.f_code is f.__code__
+        assert seen == ["interrupted", "left"], seen
+        check(g)
+        check_nothing_is_left()
+    """, folder, MAGNETO_TOOLCHAINS="c++")
+
+
+def test_a_handler_that_does_not_raise_lets_the_compiler_go_on(folder):
+    fake_compiler(folder, "kill -INT $PPID; sleep 0.5; exec $real \"$@\"")
+    run("""
+        seen = []
+        signal.signal(signal.SIGINT, lambda number, frame: seen.append(torch.ones(2) * 2))
+        check()
+        assert len(seen) == 1 and seen[0].tolist() == [2, 2] and toolchains() == {"c++"}
+        check_nothing_is_left()
+    """, folder, MAGNETO_TOOLCHAINS="c++")
+
+
+def test_ctrl_c_at_any_time(folder):
+    """From the recording to the last kernel of LLVM, forward and backward: soon, and nothing is half done."""
+    out = run("""
+        torch.set_num_threads(2)
+        w = (torch.randn(16, 16) / 4).requires_grad_()
+        x = torch.randn(8, 16)
+        def f(x):
+            for i in range(120):
+                x = torch.tanh(x @ w + 0.01 * i) * (1 + 0.001 * i)
+            return x.sum()
+
+        def step(f):
+            w.grad = None
+            y = f(x)
+            y.backward()
+            return y.detach(), w.grad.clone()
+        want = step(f)
+        magneto.compile(lambda x: x + 1)(x)
+        g = magneto.compile(f)
+        start = time.monotonic()
+        step(g)
+        whole = time.monotonic() - start
+        assert toolchains() == {"llvm"}
+        tasks = len(os.listdir("/proc/self/task"))
+
+        interrupted, late = 0, []
+        for part in range(1, 10):
+            magneto.reset()
+            g = magneto.compile(f)
+            pressed = []
+            def press(g=g):
+                time.sleep(whole * part / 10)
+                pressed.append(time.monotonic())
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            thread = threading.Thread(target=press)
+            try:
+                thread.start()
+                step(g)
+                thread.join()
+                time.sleep(0.01)
+            except KeyboardInterrupt:
+                interrupted += 1
+                late.append(time.monotonic() - pressed[0])
+            thread.join()
+            for _ in range(2):
+                have = step(g)
+                assert all(torch.allclose(a, b, rtol=1e-3, atol=1e-5) for a, b in zip(want, have, strict=True))
+            assert not magneto.report().fallbacks
+            assert {code.part for code in magneto.report().graphs[-1].code} == {"forward", "backward"}
+            assert len(magneto.report().graphs) <= 2
+        print(f"the whole: {whole:.2f} s; {interrupted} interrupts, the slowest {max(late):.3f} s")
+        assert interrupted >= 6 and max(late) < max(0.5, whole / 2), late
+        for _ in range(100):
+            if len(os.listdir("/proc/self/task")) <= tasks: break
+            time.sleep(0.05)
+        assert len(os.listdir("/proc/self/task")) <= tasks
+    """, folder, timeout=300)
+    print(out)

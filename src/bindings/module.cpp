@@ -1,6 +1,7 @@
 // bindings/module.cpp: a handful of functions for Python.
 #include <torch/csrc/utils/pybind.h>
 
+#include "aten/kernels.h"
 #include "aten/trace.h"
 #include "base/report.h"
 #include "capture/compiled.h"
@@ -148,6 +149,10 @@ PYBIND11_MODULE(_C, m) {
     return driver::Pipeline::instance().build(program, examples, note, poll);
   });
   aten::set_wait_runner(&bindings::wait_without_gil);
+  aten::set_warner([](const std::string& what) {
+    py::gil_scoped_acquire gil;
+    capture::warn(what);
+  });
   py::module_ testing = m.def_submodule("_testing");
   bindings::add_evaluator_testing(testing.ptr());
   py::module_ testing_trace = m.def_submodule("_testing_trace");

@@ -123,10 +123,7 @@ void warn_of_fault(CaptureState& state, const base::Line& where, const std::stri
   PyErr_Restore(type, value, traceback);
 }
 
-/// Once in a process: what is missing for one function is missing for all.
-static void warn_once(const std::string& what) {
-  static bool warned = false;
-  if (std::exchange(warned, true)) return;
+void warn(const std::string& what) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   Hooked nobody(nullptr);
@@ -500,7 +497,8 @@ bool Session::save(Root& root, std::unique_ptr<Segment> segment) {
       }
     }
     segment->examples.clear();
-    if (!note.warning.empty()) warn_once(note.warning);
+    static bool warned = false;  // what is missing for one function is missing for all
+    if (!note.warning.empty() && !std::exchange(warned, true)) warn(note.warning);
     segment->graph_number = base::process_report().add(std::move(note));
   }
   ++entry.saved;

@@ -51,6 +51,9 @@ void set_compiler(Compiler compiler);  ///< once, at import
 /// Says that a part of ours failed, once for each callable. Keeps the error that is set.
 void warn_of_fault(CaptureState& state, const base::Line& where, const std::string& what);
 
+/// Tells the user. Keeps the error that is set, and sets none where warnings are errors.
+void warn(const std::string& what);
+
 /// Runs a segment whose guards hold. Fills `built.outputs`, repeats effects.
 enum class Outcome { kDone, kRaised, kEager, kFault };  ///< kEager, kFault: nothing has happened
 Outcome run_segment(Segment& segment, GuardContext& context, BuildContext& built);

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -108,12 +109,22 @@ std::shared_ptr<const Code> by_llvm(const toolchain::Llvm& llvm, const std::vect
 }
 
 std::shared_ptr<const Code> by_nvrtc(const toolchain::Nvrtc& nvrtc, const runtime::Cuda& cuda,
-                                     const std::vector<codegen::Unit>& units, const base::Poll& poll) {
+                                     const std::vector<codegen::Unit>& units, const base::Poll& poll,
+                                     std::function<void()> give_memory_back) {
   using Made = Pieces<runtime::CudaModule>;
   const std::string architecture = cuda.architecture();
   struct Compiled {
     std::string text, cubin;
     std::vector<std::string> names;
+  };
+  const auto load = [&](const std::string& cubin) {
+    try {
+      return cuda.load(cubin);
+    } catch (const runtime::NoMemory&) {
+      if (!give_memory_back) throw;
+      std::exchange(give_memory_back, nullptr)();
+      return cuda.load(cubin);
+    }
   };
   // modules are loaded by the calling thread, which has a context
   std::vector<Made::Part> parts;
@@ -122,7 +133,7 @@ std::shared_ptr<const Code> by_nvrtc(const toolchain::Nvrtc& nvrtc, const runtim
          std::string cubin = nvrtc.compile(text, architecture);
          return Compiled{std::move(text), std::move(cubin), names_of(part)};
        }))
-    parts.push_back({std::move(one.text), std::move(one.names), cuda.load(one.cubin)});
+    parts.push_back({std::move(one.text), std::move(one.names), load(one.cubin)});
   return std::make_shared<Made>("nvrtc", std::move(parts));
 }
 
@@ -177,10 +188,10 @@ const toolchain::Nvrtc& nvrtc_of(const Toolchains& toolchains) {
 }  // namespace
 
 std::shared_ptr<const Code> make_cuda_code(const std::vector<codegen::Unit>& units, const Toolchains& toolchains,
-                                           const base::Poll& poll) {
+                                           const std::function<void()>& give_memory_back, const base::Poll& poll) {
   const runtime::Cuda* cuda = runtime::cuda();
   base::check(cuda != nullptr, runtime::why_no_cuda());
-  return by_nvrtc(nvrtc_of(toolchains), *cuda, units, poll);
+  return by_nvrtc(nvrtc_of(toolchains), *cuda, units, poll, give_memory_back);
 }
 
 std::shared_ptr<const Code> make_code(const std::vector<codegen::Unit>& units, const codegen::Machine& machine,

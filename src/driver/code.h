@@ -1,6 +1,7 @@
 // driver/code.h: machine code of kernels, by the first toolchain that can make it.
 #pragma once
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,8 +35,9 @@ std::shared_ptr<const Code> make_code(const std::vector<codegen::Unit>& units, c
                                       const Toolchains& toolchains, const base::Poll& poll = {});
 
 /// For the current GPU. Throws base::Fault when there is no driver, no NVRTC, or it fails. Functions are of type
-/// runtime::CudaModule::Function.
+/// runtime::CudaModule::Function. `give_memory_back` is called once when the GPU has no memory for the code, which is
+/// then loaded again.
 std::shared_ptr<const Code> make_cuda_code(const std::vector<codegen::Unit>& units, const Toolchains& toolchains,
-                                           const base::Poll& poll = {});
+                                           const std::function<void()>& give_memory_back, const base::Poll& poll = {});
 
 }  // namespace magneto::driver

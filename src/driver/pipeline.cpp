@@ -66,8 +66,9 @@ std::shared_ptr<aten::Executable> Pipeline::build(const std::shared_ptr<aten::Pr
     if (trains)
       for (const at::Tensor& example : examples) leaves.push_back(example.requires_grad());
     if (note.fallback.empty())
-      return kernels({graph, program->constants(), program->bumps(), std::move(leaves), program, poll}, false, "",
-                     note);
+      return kernels(
+          {graph, program->constants(), program->bumps(), std::move(leaves), program, aten::default_dtype(), poll},
+          false, "", note);
   } catch (const std::exception& reason) {
     note.fallback = reason.what();
   }
@@ -87,15 +88,17 @@ std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten:
   auto listener = std::make_shared<Listener>();
   listener->note = &note;
   listener->poll = poll;
-  const auto compile_half = [this, listener](graph::Graph half,
-                                             std::vector<at::Tensor> constants) -> std::shared_ptr<aten::Executable> {
+  const types::Dtype default_dtype = aten::default_dtype();
+  const auto compile_half = [this, listener, default_dtype](
+                                graph::Graph half,
+                                std::vector<at::Tensor> constants) -> std::shared_ptr<aten::Executable> {
     base::GraphNote own;
     const std::lock_guard lock(listener->mutex);
     base::GraphNote& told = listener->note ? *listener->note : own;
     const char* part = listener->parts++ % 2 == 0 ? "backward" : "forward";
     std::shared_ptr<aten::Executable> plain = aten::compile_by_operators(half, constants);
     try {
-      return kernels({half, std::move(constants), {}, {}, plain, listener->poll}, true, part, told);
+      return kernels({half, std::move(constants), {}, {}, plain, default_dtype, listener->poll}, true, part, told);
     } catch (const std::exception& reason) {
       told.fallback = base::concat(part, ": ", reason.what());
       return plain;
@@ -122,6 +125,7 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
   passes.poll = work.poll;
   Request request;
   request.device = device;
+  request.default_dtype = work.default_dtype;
   if (on_gpu)
     request.shape = schedule::gpu_shape();
   else
@@ -134,7 +138,8 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
   if (!made->units.empty())
     passes.time("code", [&] {
       try {
-        code = on_gpu ? make_cuda_code(made->units, toolchains, work.poll)
+        code = on_gpu ? make_cuda_code(
+                            made->units, toolchains, [&] { aten::give_memory_back(device); }, work.poll)
                       : make_code(made->units, machine, toolchains, work.poll);
       } catch (const std::exception& fault) {
         note.warning = base::concat("no kernels can be made, operators run one by one: ", fault.what());

@@ -38,6 +38,7 @@ class Pipeline {
     std::vector<int> bumps;
     std::vector<bool> leaves;
     std::shared_ptr<const aten::Executable> fallback;
+    types::Dtype default_dtype;  ///< torch's, when the program was recorded
     base::Poll poll;
   };
   /// Throw base::Fault with the reason when it cannot be done. `training` gives nothing where nobody asks for

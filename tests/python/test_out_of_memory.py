@@ -153,3 +153,23 @@ def test_there_is_one_warning(flag):
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("RuntimeWarning: magneto: there is not enough memory") == (flag == "always"), done.stdout
+
+
+def test_while_it_is_recorded_the_functions_own_handler_sees_it():
+    """The operators wait until the break, and fail there, inside the block that would have caught them in eager."""
+    def program(x):
+        try:
+            y = x.exp() + 1
+            print("a break")
+            z = y * 2
+        except RuntimeError as error:
+            return str(error)
+        return z
+
+    x = torch.randn(40, 40)
+    f = magneto.compile(program)
+    testing.refuse_memory(BYTES, 0, 1)
+    assert f(x) == "a test has no memory for 6400 bytes"
+    testing.refuse_memory(1 << 60)
+    for _ in range(3):
+        assert close(f(x), program(x))

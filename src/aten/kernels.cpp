@@ -3,12 +3,16 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/Functions.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
+#include <new>
 
 #include "aten/calls.h"
 #include "aten/convert_internal.h"
@@ -158,6 +162,7 @@ struct Kernels::Body::Run {
   c10::SmallVector<at::Tensor, 16> made;  ///< by buffer: outputs, and what calls made
   std::vector<void*> memory;
   bool changed = false;
+  bool allocates = false;  ///< just now
 
   const at::Tensor& tensor(BufferId id) const {
     const Origin origin = body.of_buffer[id.index()];
@@ -170,11 +175,13 @@ struct Kernels::Body::Run {
     const std::vector<plan::Buffer>& buffers = body.runner.plan().buffers;
     made.resize(buffers.size());
     memory.resize(buffers.size());
+    allocates = true;
     for (size_t b = 0; b < buffers.size(); ++b) {
       if (buffers[b].place == Place::kOut) made[b] = empty(body.layouts[b], body.device, symbols);
       if (buffers[b].place == Place::kTemp || buffers[b].place == Place::kCall) continue;
       memory[b] = const_cast<void*>(tensor(BufferId(b)).storage().data());
     }
+    allocates = false;
   }
 
   void call(const plan::Step& step, void** buffers) {
@@ -274,7 +281,32 @@ bool overlap(const std::vector<bool>& written, std::span<at::Tensor> inputs) {
   return false;
 }
 
+/// Of a call, or of the driver. An error of the CPU's allocator is like any other: see Run::allocates for ours.
+bool is_no_memory(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::OutOfMemoryError&) {
+    return true;
+  } catch (const runtime::NoMemory&) {
+    return true;
+  } catch (const std::bad_alloc&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 }  // namespace
+
+static void (*warner)(const std::string& what) = nullptr;
+void set_warner(void (*warn)(const std::string& what)) { warner = warn; }
+
+types::Dtype default_dtype() { return to_dtype(c10::get_default_dtype_as_scalartype()).value_or(types::Dtype::kF32); }
+
+void give_memory_back(types::Device device) {
+  if (auto* keeper = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(to_torch(device).type())))
+    keeper->emptyCache();
+}
 
 struct OnDevice::Guard {
   c10::DeviceGuard device;
@@ -305,7 +337,20 @@ bool Kernels::writes_inputs() const { return body_->around.fallback->writes_inpu
 Kernels::Failure Kernels::run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs) const {
   if (!body_->signature.stores.empty() && overlap(body_->is_written, inputs))
     return body_->around.fallback->run(inputs, symbols, outputs);
-  Body::Run run{*body_, inputs, symbols, {}, {}, false};
+  bool no_memory = false;
+  Failure failure = attempt(inputs, symbols, outputs, no_memory);
+  if (!no_memory || failure.changed) return failure;
+  static std::atomic<bool> warned = false;
+  if (warner && !warned.exchange(true))
+    warner(
+        "there is not enough memory to run a graph as kernels. Its operators run one by one this time, which takes "
+        "as much as eager takes; the next call tries kernels again");
+  return body_->around.fallback->run(inputs, symbols, outputs);
+}
+
+Kernels::Failure Kernels::attempt(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs,
+                                  bool& no_memory) const {
+  Body::Run run{*body_, inputs, symbols, {}, {}};
   try {
     const c10::OptionalDeviceGuard device(body_->device.is_cpu() ? std::nullopt : std::optional(body_->device));
     run.prepare();
@@ -321,7 +366,12 @@ Kernels::Failure Kernels::run(std::span<at::Tensor> inputs, std::span<const int6
     };
     with.drop = [&run](BufferId id) { run.drop(id); };
     c10::Allocator* allocator = c10::GetAllocator(body_->device.type());
-    with.allocate = [allocator](size_t bytes) { return allocator->raw_allocate(bytes); };
+    with.allocate = [allocator, &run](size_t bytes) {
+      run.allocates = true;
+      void* const memory = allocator->raw_allocate(bytes);
+      run.allocates = false;
+      return memory;
+    };
     with.release = [allocator](void* memory) { allocator->raw_deallocate(memory); };
     const runtime::Outcome outcome = body_->runner.run(run.memory, {symbols.begin(), symbols.end()}, with);
     if (outcome != runtime::Outcome::kDone) {
@@ -332,6 +382,7 @@ Kernels::Failure Kernels::run(std::span<at::Tensor> inputs, std::span<const int6
     for (size_t k = 0; k < body_->signature.outputs.size(); ++k) outputs.push_back(run.output(k));
   } catch (...) {
     outputs.clear();
+    no_memory = run.allocates || is_no_memory(std::current_exception());
     return {std::current_exception(), 0, run.changed};
   }
   return {};

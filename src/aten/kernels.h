@@ -1,12 +1,14 @@
 // aten/kernels.h: a plan of kernels and extern calls on torch's tensors, below autograd.
 #pragma once
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "aten/executable.h"
 #include "plan/plan.h"
 #include "runtime/run.h"
 #include "types/device.h"
+#include "types/dtype.h"
 
 namespace magneto::aten {
 
@@ -22,6 +24,15 @@ class OnDevice {
   std::unique_ptr<Guard> guard_;  ///< none for the CPU
 };
 
+/// torch.get_default_dtype().
+types::Dtype default_dtype();
+
+/// Gives memory that torch keeps for later back to the device: others want some, the driver's code among them.
+void give_memory_back(types::Device device);
+
+/// How the user is told something, in any thread, with or without the GIL. Must not throw.
+void set_warner(void (*warn)(const std::string& what));
+
 class Kernels : public Executable {
  public:
   struct Around {
@@ -29,8 +40,8 @@ class Kernels : public Executable {
     std::vector<at::Tensor> constants;  ///< of the graph
     std::vector<int> bumps;             ///< of each input: how often its version is counted up; empty: never
     std::vector<bool> leaves;           ///< inputs that need gradients, where grad mode is on; empty: none
-    /// Computes the same graph: it serves inputs that overlap where one is written to, and calls that fail, so that
-    /// errors are eager's.
+    /// Computes the same graph: it serves inputs that overlap where one is written to, calls that fail, so that errors
+    /// are eager's, and calls for which there is no memory: it needs what eager needs, where we want it in one piece.
     std::shared_ptr<const Executable> fallback;
     std::shared_ptr<const void> code;  ///< what keeps the functions that are launched
   };
@@ -42,6 +53,9 @@ class Kernels : public Executable {
 
  private:
   struct Body;
+  /// `no_memory`: it failed for that reason.
+  Failure attempt(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs,
+                  bool& no_memory) const;
   std::unique_ptr<Body> body_;
 };
 

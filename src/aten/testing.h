@@ -17,4 +17,10 @@ Counters counters();
 /// Its data, or a write to its data, wait for a flush.
 bool is_pending(const at::Tensor& tensor);
 
+/// The CPU's memory runs out: of all that torch asks for from now on, pieces of at least `bytes` bytes, the first
+/// `spared` are given and the `refused` behind them are not.
+void refuse_memory(size_t bytes, int64_t spared, int64_t refused);
+/// How often such pieces were asked for since.
+int64_t asked_for_memory();
+
 }  // namespace magneto::aten

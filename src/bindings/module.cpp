@@ -1,6 +1,7 @@
 // bindings/module.cpp: a handful of functions for Python.
 #include <torch/csrc/utils/pybind.h>
 
+#include "aten/kernels.h"
 #include "aten/trace.h"
 #include "base/report.h"
 #include "capture/compiled.h"
@@ -144,10 +145,14 @@ PYBIND11_MODULE(_C, m) {
   bindings::add_report(m);
   driver::Pipeline::instance().toolchains.site_packages =
       py::module_::import("sys").attr("path").cast<std::vector<std::string>>();
-  capture::set_compiler([](const auto& program, auto examples, base::GraphNote& note) {
-    return driver::Pipeline::instance().build(program, examples, note);
+  capture::set_compiler([](const auto& program, auto examples, base::GraphNote& note, const base::Poll& poll) {
+    return driver::Pipeline::instance().build(program, examples, note, poll);
   });
   aten::set_wait_runner(&bindings::wait_without_gil);
+  aten::set_warner([](const std::string& what) {
+    py::gil_scoped_acquire gil;
+    capture::warn(what);
+  });
   py::module_ testing = m.def_submodule("_testing");
   bindings::add_evaluator_testing(testing.ptr());
   py::module_ testing_trace = m.def_submodule("_testing_trace");

@@ -214,6 +214,8 @@ void add_trace_testing(py::module_& m) {
   m.def("counters", &counters);
   m.def("in_trace", [] { return aten::current_trace() != nullptr; });
   m.def("is_pending", &aten::is_pending);
+  m.def("refuse_memory", &aten::refuse_memory, py::arg("bytes"), py::arg("spared") = 0, py::arg("refused") = 0);
+  m.def("asked_for_memory", &aten::asked_for_memory);
   m.def("keys", [](const at::Tensor& t) { return c10::toString(t.unsafeGetTensorImpl()->key_set()); });
   // What a user's C++ extension does.
   m.def("sum_through_pointer", [](const at::Tensor& t) {

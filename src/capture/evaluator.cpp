@@ -40,6 +40,7 @@ PyObject* Evaluator::run() {
       case Go::kHandOver:
         return hand_over(Director::Exit::kHandedOver, nullptr);
       case Go::kRaise:
+        semantics_ = activation_.semantics_;  // whoever watched may be gone
         fetch();
         step = Step::kError;
         break;

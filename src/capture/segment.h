@@ -47,6 +47,7 @@ struct Segment {
   std::vector<Recipe> stack;
 
   size_t graph_number = 0;  ///< in the report
+  size_t key = 0;           ///< of what was recorded: the same for the same program under the same guards
   std::string fixed_sizes;  ///< as GraphNote::fixed_sizes
 };
 
@@ -60,7 +61,9 @@ struct FrameCache {
   };
   struct Entry {
     std::vector<std::shared_ptr<Segment>>
-        segments;  ///< newest hit first; shared: a call may run one while it is evicted
+        segments;                 ///< newest hit first; shared: a call may run one while it is evicted
+    std::vector<size_t> in_work;  ///< keys of segments that threads compile just now
+    uint64_t saved = 0;           ///< segments, from the beginning
     int recordings = 0;
     int discarded = 0;
     bool given_up = false;

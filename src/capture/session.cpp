@@ -4,7 +4,11 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "base/check.h"
+#include "base/text.h"
 #include "capture/faults.h"
 #include "capture/state_word.h"
 #include "graph/text.h"
@@ -119,10 +123,7 @@ void warn_of_fault(CaptureState& state, const base::Line& where, const std::stri
   PyErr_Restore(type, value, traceback);
 }
 
-/// Once in a process: what is missing for one function is missing for all.
-static void warn_once(const std::string& what) {
-  static bool warned = false;
-  if (std::exchange(warned, true)) return;
+void warn(const std::string& what) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   Hooked nobody(nullptr);
@@ -375,6 +376,7 @@ Director::Go Session::begin_recording(Root& root, FrameCache::Entry& entry) {
     mark_trouble(root, trouble);
   };
   root.recorded_at = activation.next();
+  root.saved_before = entry.saved;
   if (PyGC_IsEnabled()) {  // finalizers of other objects are not part of the program
     PyGC_Disable();
     gc_off_ = true;
@@ -412,7 +414,55 @@ static Compiler g_compiler;
 
 void set_compiler(Compiler compiler) { g_compiler = std::move(compiler); }
 
-void Session::save(Root& root, std::unique_ptr<Segment> segment) {
+// Compiles without the GIL. A Ctrl-C during that is served at once, by the user's own handler: when it raises, the
+// compiler stops.
+static bool compile(Segment& segment, base::GraphNote& note) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kBetweenPolls{50};  // another thread may be slow to hand the GIL over
+  Hooked nobody(nullptr);
+  PyThreadState* thread = PyEval_SaveThread();
+  Clock::time_point last = Clock::now();
+  const auto poll = [&] {
+    if (Clock::now() - last < kBetweenPolls) return;
+    PyEval_RestoreThread(thread);
+    const bool raised = PyErr_CheckSignals() != 0;  // in the main thread; elsewhere it does nothing
+    thread = PyEval_SaveThread();
+    last = Clock::now();
+    if (raised) throw base::Interrupted();
+  };
+  bool done = true;
+  try {
+    segment.executable = g_compiler(segment.program, segment.examples, note, poll);
+  } catch (const base::Interrupted&) {
+    done = false;
+  } catch (...) {
+    PyEval_RestoreThread(thread);
+    throw;
+  }
+  PyEval_RestoreThread(thread);
+  return done;
+}
+
+// Guards and program as text: two that are the same may be different for once, then one of them is recorded again.
+static size_t key_of(const Segment& segment, const base::GraphNote& note) {
+  std::string text = base::concat(segment.positional, segment.returns ? " " : " then ", segment.next, "\n", note.text);
+  for (const std::string& guard : note.guards) text += guard + "\n";
+  return std::hash<std::string>()(text);
+}
+
+// Tells other threads what this one compiles.
+class InWork {
+ public:
+  InWork(FrameCache::Entry& entry, size_t key) : entry_(entry), key_(key) { entry.in_work.push_back(key); }
+  ~InWork() { std::erase(entry_.in_work, key_); }
+  InWork(const InWork&) = delete;
+
+ private:
+  FrameCache::Entry& entry_;
+  const size_t key_;
+};
+
+bool Session::save(Root& root, std::unique_ptr<Segment> segment) {
   if (root.top && root.recorded_at == 0) {
     segment->positional = positional_;
     segment->kwnames = Ref::share(kwnames_);
@@ -428,13 +478,32 @@ void Session::save(Root& root, std::unique_ptr<Segment> segment) {
     note.fixed_sizes = segment->fixed_sizes;
     note.keeps_texts = state_.keeps_texts;
     segment->executable = segment->program;
-    if (state_.compiles && g_compiler) segment->executable = g_compiler(segment->program, segment->examples, note);
-    segment->examples.clear();
-    if (!note.warning.empty()) warn_once(note.warning);
-    segment->graph_number = base::process_report().add(std::move(note));
+    segment->key = key_of(*segment, note);
   }
   FrameCache::Entry& entry = root.cache->entry(root.recorded_at);
+  if (segment->program) {
+    // Another thread may have recorded the same at the same time: one of them serves both.
+    const auto is_same = [&](const std::shared_ptr<Segment>& other) { return other->key == segment->key; };
+    if (std::count(entry.in_work.begin(), entry.in_work.end(), segment->key) > 0 ||
+        (entry.saved > root.saved_before && std::any_of(entry.segments.begin(), entry.segments.end(), is_same))) {
+      --entry.recordings;
+      return true;
+    }
+    if (state_.compiles && g_compiler) {
+      const InWork mark(entry, segment->key);
+      if (!compile(*segment, note)) {
+        --entry.recordings;
+        return false;
+      }
+    }
+    segment->examples.clear();
+    static bool warned = false;  // what is missing for one function is missing for all
+    if (!note.warning.empty() && !std::exchange(warned, true)) warn(note.warning);
+    segment->graph_number = base::process_report().add(std::move(note));
+  }
+  ++entry.saved;
   entry.segments.insert(entry.segments.begin(), std::shared_ptr<Segment>(std::move(segment)));
+  return true;
 }
 
 // The recording is over, kept or not: what it held is let go.
@@ -488,14 +557,10 @@ Director::Go Session::stopped(Activation& activation) {
   note_break(*(trouble.where ? trouble.where : &activation), trouble.stop, trouble.detail);
   if (root && root == top_) {
     std::unique_ptr<Segment> segment = recorder->finish_break();
-    if (recorder->failed_flush()) {
-      root->recorder.reset();
-      end_recording(*root);
-      return Go::kRaise;
-    }
+    bool raises = recorder->failed_flush();
     if (segment) {
-      save(*root, std::move(segment));
-    } else {
+      raises = !save(*root, std::move(segment));
+    } else if (!raises) {
       Recorder::Trouble failure = recorder->trouble();
       note_break(activation, failure.stop, failure.detail);
       mark_trouble(*root, failure);
@@ -503,7 +568,9 @@ Director::Go Session::stopped(Activation& activation) {
     root->recorder.reset();
     end_recording(*root);
     activation.set_semantics(plain_semantics());
-    return step_over(*root);
+    if (!raises) return step_over(*root);
+    activation.request_boundary();  // a handler of the frame may go on
+    return Go::kRaise;
   }
   // Inside an inlined function: this recording cannot be kept.
   Root& owner = *top_;
@@ -561,7 +628,10 @@ void Session::finish_recording(Root& root, Exit exit, PyObject* result) {
   if (exit == Exit::kReturned) {
     std::unique_ptr<Segment> segment = recorder.finish_return(result);
     if (recorder.failed_flush()) return keep_error();
-    if (segment) return save(root, std::move(segment));
+    if (segment) {
+      if (!save(root, std::move(segment))) keep_error();
+      return;
+    }
     Recorder::Trouble failure = recorder.trouble();
     note_break(activation, failure.stop, failure.detail);
     mark_trouble(root, failure);
@@ -576,7 +646,8 @@ void Session::finish_recording(Root& root, Exit exit, PyObject* result) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   note_break(activation, trouble.stop, trouble.detail);
-  mark_trouble(root, trouble);
+  // who presses Ctrl-C does so anywhere: the instruction is not to blame
+  if (!type || !PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt)) mark_trouble(root, trouble);
   PyErr_Restore(type, value, traceback);
 }
 

@@ -14,6 +14,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "base/report.h"
 #include "capture/activation.h"
 #include "capture/hook.h"
@@ -41,13 +42,17 @@ struct CaptureState {
 };
 
 /// Makes a recorded program fast. Gets the inputs of the recording as examples, and tells in the note what it did.
-/// Gives the program back where it can do nothing.
-using Compiler = std::function<std::shared_ptr<aten::Executable>(
-    const std::shared_ptr<aten::Program>& program, std::span<const at::Tensor> examples, base::GraphNote& note)>;
+/// Gives the program back where it can do nothing. Asks `poll` in this thread while it works. Called without the GIL.
+using Compiler = std::function<std::shared_ptr<aten::Executable>(const std::shared_ptr<aten::Program>& program,
+                                                                 std::span<const at::Tensor> examples,
+                                                                 base::GraphNote& note, const base::Poll& poll)>;
 void set_compiler(Compiler compiler);  ///< once, at import
 
 /// Says that a part of ours failed, once for each callable. Keeps the error that is set.
 void warn_of_fault(CaptureState& state, const base::Line& where, const std::string& what);
+
+/// Tells the user. Keeps the error that is set, and sets none where warnings are errors.
+void warn(const std::string& what);
 
 /// Runs a segment whose guards hold. Fills `built.outputs`, repeats effects.
 enum class Outcome { kDone, kRaised, kEager, kFault };  ///< kEager, kFault: nothing has happened
@@ -87,6 +92,7 @@ class Session final : public Director {
     Root* outer = nullptr;
     std::unique_ptr<Recorder> recorder;
     int recorded_at = -1;         ///< instruction at which the recording began
+    uint64_t saved_before = 0;    ///< FrameCache::Entry::saved at that time
     int stepping = -1;            ///< instruction that is stepped over now
     PyObject* handled = nullptr;  ///< the exception handled when the frame began (borrowed)
     std::optional<Hooked> quiet;  ///< nobody listens while an opaque instruction runs
@@ -102,7 +108,8 @@ class Session final : public Director {
   void end_recording(Root& root);
   void finish_recording(Root& root, Exit exit, PyObject* result);  ///< the frame ends; keeps the error that is set
   void keep_error();                                               ///< raised when the call ends
-  void save(Root& root, std::unique_ptr<Segment> segment);
+  /// False: a signal's handler raised while it was compiled. Then nothing is kept, and the next call begins anew.
+  bool save(Root& root, std::unique_ptr<Segment> segment);
   void mark_trouble(Root& root, const Recorder::Trouble& trouble);
   void note_break(Activation& where, Stop stop, const std::string& detail);
   void note_fallback(Activation& where, std::string reason, std::string cure);

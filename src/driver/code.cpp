@@ -1,11 +1,14 @@
 #include "driver/code.h"
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <future>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -27,29 +30,41 @@ std::vector<std::string> names_of(const std::vector<codegen::Unit>& units) {
   return names;
 }
 
-/// Deals the units out to as many parts as there are cores, and makes all parts at a time. Throws what the first part
-/// threw.
+constexpr size_t kUnitsAtOnce = 16;  ///< in one part: nobody who wants to end this waits for more
+
+/// Deals the units out to parts, and makes as many at a time as there are cores. Throws what the first part threw, or
+/// what `poll` throws, which the calling thread asks before each part; the others end after the part they are at.
 template <class Made>
-std::vector<Made> on_all_cores(const std::vector<codegen::Unit>& units,
+std::vector<Made> on_all_cores(const std::vector<codegen::Unit>& units, const base::Poll& poll,
                                const std::function<Made(const std::vector<codegen::Unit>&)>& make) {
-  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::vector<codegen::Unit>> parts(std::min(cores, (units.size() + 1) / 2));
+  const size_t cores = std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), (units.size() + 1) / 2);
+  std::vector<std::vector<codegen::Unit>> parts(std::max(cores, (units.size() + kUnitsAtOnce - 1) / kUnitsAtOnce));
   for (size_t u = 0; u < units.size(); ++u) parts[u % parts.size()].push_back(units[u]);
-  std::vector<std::future<Made>> others;
-  for (size_t p = 1; p < parts.size(); ++p)
-    others.push_back(std::async(std::launch::async, [&make, &part = parts[p]] { return make(part); }));
-  std::vector<Made> made;
-  std::exception_ptr error;
-  const auto keep = [&](const auto& get) {
-    try {
-      made.push_back(get());
-    } catch (...) {
-      if (!error) error = std::current_exception();
+  std::vector<Made> made(parts.size());
+  std::vector<std::exception_ptr> errors(parts.size() + 1);  // of `poll`, of the parts
+  std::atomic<size_t> next = 0;
+  const auto work = [&](const base::Poll& ask) {
+    for (size_t part; (part = next++) < parts.size();) {
+      size_t whose = 0;
+      try {
+        if (ask) ask();
+        whose = part + 1;
+        made[part] = make(parts[part]);
+      } catch (...) {
+        errors[whose] = std::current_exception();
+        next = parts.size();  // nobody begins another
+      }
     }
   };
-  keep([&] { return make(parts[0]); });
-  for (std::future<Made>& other : others) keep([&] { return other.get(); });
-  if (error) std::rethrow_exception(error);
+  std::vector<std::future<void>> others;
+  try {
+    while (others.size() + 1 < cores) others.push_back(std::async(std::launch::async, work, base::Poll()));
+  } catch (const std::system_error&) {  // no more threads: those that are there do it
+  }
+  work(poll);
+  for (std::future<void>& other : others) other.get();
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
   return made;
 }
 
@@ -82,10 +97,11 @@ class Pieces : public Code {
 };
 
 std::shared_ptr<const Code> by_llvm(const toolchain::Llvm& llvm, const std::vector<codegen::Unit>& units,
-                                    const codegen::Machine& machine) {
+                                    const codegen::Machine& machine, const base::Poll& poll) {
   using Made = Pieces<toolchain::LoadedCode>;
   const std::string features = codegen::llvm_features(machine);
-  return std::make_shared<Made>("llvm", on_all_cores<Made::Part>(units, [&](const std::vector<codegen::Unit>& part) {
+  return std::make_shared<Made>("llvm",
+                                on_all_cores<Made::Part>(units, poll, [&](const std::vector<codegen::Unit>& part) {
                                   std::string text = codegen::llvm::print(part, machine);
                                   auto code = llvm.link(llvm.compile(text, features), names_of(part));
                                   return Made::Part{std::move(text), names_of(part), std::move(code)};
@@ -93,32 +109,50 @@ std::shared_ptr<const Code> by_llvm(const toolchain::Llvm& llvm, const std::vect
 }
 
 std::shared_ptr<const Code> by_nvrtc(const toolchain::Nvrtc& nvrtc, const runtime::Cuda& cuda,
-                                     const std::vector<codegen::Unit>& units) {
+                                     const std::vector<codegen::Unit>& units, const base::Poll& poll,
+                                     std::function<void()> give_memory_back) {
   using Made = Pieces<runtime::CudaModule>;
   const std::string architecture = cuda.architecture();
   struct Compiled {
     std::string text, cubin;
     std::vector<std::string> names;
   };
+  const auto load = [&](const std::string& cubin) {
+    try {
+      return cuda.load(cubin);
+    } catch (const runtime::NoMemory&) {
+      if (!give_memory_back) throw;
+      std::exchange(give_memory_back, nullptr)();
+      return cuda.load(cubin);
+    }
+  };
   // modules are loaded by the calling thread, which has a context
   std::vector<Made::Part> parts;
-  for (Compiled& one : on_all_cores<Compiled>(units, [&](const std::vector<codegen::Unit>& part) {
+  for (Compiled& one : on_all_cores<Compiled>(units, poll, [&](const std::vector<codegen::Unit>& part) {
          std::string text = codegen::cuda::print(part);
          std::string cubin = nvrtc.compile(text, architecture);
          return Compiled{std::move(text), std::move(cubin), names_of(part)};
        }))
-    parts.push_back({std::move(one.text), std::move(one.names), cuda.load(one.cubin)});
+    parts.push_back({std::move(one.text), std::move(one.names), load(one.cubin)});
   return std::make_shared<Made>("nvrtc", std::move(parts));
 }
 
 class CppCode : public Code {
  public:
-  CppCode(const std::vector<codegen::Unit>& units, const codegen::Machine& machine) {
+  CppCode(const std::vector<codegen::Unit>& units, const codegen::Machine& machine,
+          const toolchain::Patience& patience) {
+    static std::atomic<bool> is_too_slow{false};
+    base::check(!is_too_slow, "the compiler was too slow before");
     by = "c++";
     text = codegen::cpp::print(units, machine);
     std::vector<std::string> flags = codegen::compiler_flags(machine);
     flags.push_back("-O1");
-    library_ = toolchain::compile_cpp(text, flags);
+    try {
+      library_ = toolchain::compile_cpp(text, flags, "g++", patience);
+    } catch (const toolchain::TooSlow&) {
+      is_too_slow = true;
+      throw;
+    }
   }
   void* find(const std::string& name) const override { return library_.get(name.c_str()); }
 
@@ -153,19 +187,21 @@ const toolchain::Nvrtc& nvrtc_of(const Toolchains& toolchains) {
 
 }  // namespace
 
-std::shared_ptr<const Code> make_cuda_code(const std::vector<codegen::Unit>& units, const Toolchains& toolchains) {
+std::shared_ptr<const Code> make_cuda_code(const std::vector<codegen::Unit>& units, const Toolchains& toolchains,
+                                           const std::function<void()>& give_memory_back, const base::Poll& poll) {
   const runtime::Cuda* cuda = runtime::cuda();
   base::check(cuda != nullptr, runtime::why_no_cuda());
-  return by_nvrtc(nvrtc_of(toolchains), *cuda, units);
+  return by_nvrtc(nvrtc_of(toolchains), *cuda, units, poll, give_memory_back);
 }
 
 std::shared_ptr<const Code> make_code(const std::vector<codegen::Unit>& units, const codegen::Machine& machine,
-                                      const Toolchains& toolchains) {
+                                      const Toolchains& toolchains, const base::Poll& poll) {
   std::string complaints;
   for (const std::string& name : toolchains.order) {
     try {
-      if (name == "llvm") return by_llvm(llvm_of(toolchains), units, machine);
-      if (name == "c++") return std::make_shared<CppCode>(units, machine);
+      if (name == "llvm") return by_llvm(llvm_of(toolchains), units, machine, poll);
+      if (name == "c++")
+        return std::make_shared<CppCode>(units, machine, toolchain::Patience{toolchains.patience, poll});
       throw base::Fault("there is no such toolchain");
     } catch (const std::exception& fault) {
       complaints += base::concat(complaints.empty() ? "" : "; ", name, ": ", fault.what());

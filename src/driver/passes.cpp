@@ -13,6 +13,7 @@
 namespace magneto::driver {
 
 void Passes::time(std::string_view name, const std::function<void()>& stage) {
+  if (poll) poll();
   const auto start = std::chrono::steady_clock::now();
   stage();
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;

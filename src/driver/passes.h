@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "loop/program.h"
 #include "schedule/tile.h"
 
@@ -23,6 +24,7 @@ class Passes {
   std::set<std::string, std::less<>> skip;                               ///< names of optional passes to leave out
   bool verifies = true;                                                  ///< after each pass
   std::function<void(std::string_view name, const std::string&)> print;  ///< called with the program behind each pass
+  base::Poll poll;                                                       ///< asked before each pass and stage
 
   /// Runs a pass. Throws base::Fault with the name of the pass when its result is not valid.
   void run(std::string_view name, loop::Program& program, const std::function<void(loop::Program&)>& pass);

@@ -49,21 +49,26 @@ Pipeline::Pipeline() : skip(names_from("MAGNETO_SKIP_PASSES")), logs(names_from(
   const std::set<std::string, std::less<>> order = names_from("MAGNETO_TOOLCHAINS");
   if (!order.empty())
     std::erase_if(toolchains.order, [&](const std::string& name) { return order.find(name) == order.end(); });
+  if (const char* seconds = std::getenv("MAGNETO_COMPILER_SECONDS"); seconds && std::atof(seconds) > 0)
+    toolchains.patience = std::chrono::milliseconds(static_cast<int64_t>(std::atof(seconds) * 1000));
 }
 
 std::shared_ptr<aten::Executable> Pipeline::build(const std::shared_ptr<aten::Program>& program,
-                                                  std::span<const at::Tensor> examples, base::GraphNote& note) {
+                                                  std::span<const at::Tensor> examples, base::GraphNote& note,
+                                                  const base::Poll& poll) {
   const graph::Graph& graph = program->graph();
   const bool trains = std::any_of(examples.begin(), examples.end(), [](const auto& t) { return t.requires_grad(); }) &&
                       std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& n) { return n.grad; });
   try {
     if (trains)
-      if (auto made = training(program, examples, note)) return made;
+      if (auto made = training(program, examples, note, poll)) return made;
     std::vector<bool> leaves;
     if (trains)
       for (const at::Tensor& example : examples) leaves.push_back(example.requires_grad());
     if (note.fallback.empty())
-      return kernels({graph, program->constants(), program->bumps(), std::move(leaves), program}, false, "", note);
+      return kernels(
+          {graph, program->constants(), program->bumps(), std::move(leaves), program, aten::default_dtype(), poll},
+          false, "", note);
   } catch (const std::exception& reason) {
     note.fallback = reason.what();
   }
@@ -71,24 +76,29 @@ std::shared_ptr<aten::Executable> Pipeline::build(const std::shared_ptr<aten::Pr
 }
 
 std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten::Program>& program,
-                                                     std::span<const at::Tensor> examples, base::GraphNote& note) {
+                                                     std::span<const at::Tensor> examples, base::GraphNote& note,
+                                                     const base::Poll& poll) {
   // Another backward may be asked for later, in any thread, when nobody listens any more.
   struct Listener {
     std::mutex mutex;
     base::GraphNote* note;
+    base::Poll poll;
     size_t parts = 0;
   };
   auto listener = std::make_shared<Listener>();
   listener->note = &note;
-  const auto compile_half = [this, listener](graph::Graph half,
-                                             std::vector<at::Tensor> constants) -> std::shared_ptr<aten::Executable> {
+  listener->poll = poll;
+  const types::Dtype default_dtype = aten::default_dtype();
+  const auto compile_half = [this, listener, default_dtype](
+                                graph::Graph half,
+                                std::vector<at::Tensor> constants) -> std::shared_ptr<aten::Executable> {
     base::GraphNote own;
     const std::lock_guard lock(listener->mutex);
     base::GraphNote& told = listener->note ? *listener->note : own;
     const char* part = listener->parts++ % 2 == 0 ? "backward" : "forward";
     std::shared_ptr<aten::Executable> plain = aten::compile_by_operators(half, constants);
     try {
-      return kernels({half, std::move(constants), {}, {}, plain}, true, part, told);
+      return kernels({half, std::move(constants), {}, {}, plain, default_dtype, listener->poll}, true, part, told);
     } catch (const std::exception& reason) {
       told.fallback = base::concat(part, ": ", reason.what());
       return plain;
@@ -98,6 +108,7 @@ std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten:
   auto made = aten::make_training(program, examples, compile_half, &reason);
   const std::lock_guard lock(listener->mutex);
   listener->note = nullptr;
+  listener->poll = nullptr;
   if (!made && reason != aten::Joint::kNoGradient)
     note.fallback = base::concat("torch's own autograd graph is used: ", reason);
   return made;
@@ -111,8 +122,10 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
   const codegen::Machine machine = codegen::host_machine();
   Passes passes;
   passes.skip = skip;
+  passes.poll = work.poll;
   Request request;
   request.device = device;
+  request.default_dtype = work.default_dtype;
   if (on_gpu)
     request.shape = schedule::gpu_shape();
   else
@@ -125,7 +138,9 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
   if (!made->units.empty())
     passes.time("code", [&] {
       try {
-        code = on_gpu ? make_cuda_code(made->units, toolchains) : make_code(made->units, machine, toolchains);
+        code = on_gpu ? make_cuda_code(
+                            made->units, toolchains, [&] { aten::give_memory_back(device); }, work.poll)
+                      : make_code(made->units, machine, toolchains, work.poll);
       } catch (const std::exception& fault) {
         note.warning = base::concat("no kernels can be made, operators run one by one: ", fault.what());
         throw;

@@ -15,13 +15,15 @@ namespace magneto::driver {
 
 class Pipeline {
  public:
-  /// Of this process. Reads MAGNETO_SKIP_PASSES, MAGNETO_TOOLCHAINS and MAGNETO_LOGS when it is first asked for.
+  /// Of this process. Reads MAGNETO_SKIP_PASSES, MAGNETO_TOOLCHAINS, MAGNETO_COMPILER_SECONDS and MAGNETO_LOGS when it
+  /// is first asked for.
   static Pipeline& instance();
 
-  /// Kernels for the program, or the program itself where it cannot be compiled; the note tells which, and why. Never
-  /// throws.
+  /// Kernels for the program, or the program itself where it cannot be compiled; the note tells which, and why. Throws
+  /// nothing but what `poll` throws.
   std::shared_ptr<aten::Executable> build(const std::shared_ptr<aten::Program>& program,
-                                          std::span<const at::Tensor> examples, base::GraphNote& note);
+                                          std::span<const at::Tensor> examples, base::GraphNote& note,
+                                          const base::Poll& poll = {});
 
   Toolchains toolchains;
   std::set<std::string, std::less<>> skip;  ///< passes
@@ -36,13 +38,16 @@ class Pipeline {
     std::vector<int> bumps;
     std::vector<bool> leaves;
     std::shared_ptr<const aten::Executable> fallback;
+    types::Dtype default_dtype;  ///< torch's, when the program was recorded
+    base::Poll poll;
   };
   /// Throw base::Fault with the reason when it cannot be done. `training` gives nothing where nobody asks for
   /// gradients, or notes why torch's own autograd graph is needed.
   std::shared_ptr<aten::Executable> kernels(Work work, bool is_functional, const std::string& part,
                                             base::GraphNote& note);
   std::shared_ptr<aten::Executable> training(const std::shared_ptr<aten::Program>& program,
-                                             std::span<const at::Tensor> examples, base::GraphNote& note);
+                                             std::span<const at::Tensor> examples, base::GraphNote& note,
+                                             const base::Poll& poll);
 };
 
 }  // namespace magneto::driver

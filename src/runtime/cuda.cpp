@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kMajor = 75, kMinor = 76, kMultiprocessors = 16, kSharedOfBlock = 97;  // attributes of a device
 constexpr int kDynamicShared = 8, kStaticShared = 1;                                 // of a function
+constexpr int kOutOfMemory = 2;                                                      // of the driver's results
 constexpr int64_t kMostBlocks = 0x7fffffff;
 
 struct Opened {
@@ -97,7 +98,9 @@ void* Cuda::find(const char* name) const {
 void Cuda::refuse(int status, const char* what) const {
   const char* words = nullptr;
   if (!driver_->error_string || driver_->error_string(status, &words) != 0 || !words) words = "unknown error";
-  throw base::Fault(base::concat("cuda: ", what, ": ", words, " (", status, ")"));
+  const std::string text = base::concat("cuda: ", what, ": ", words, " (", status, ")");
+  if (status == kOutOfMemory) throw NoMemory(text);
+  throw base::Fault(text);
 }
 
 void Cuda::enter(int device) const {

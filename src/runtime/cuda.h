@@ -9,9 +9,17 @@
 #include <memory>
 #include <string>
 
+#include "base/check.h"
+
 namespace magneto::runtime {
 
 class Cuda;
+
+/// The device has not enough memory, for code or for a launch.
+class NoMemory : public base::Fault {
+ public:
+  using base::Fault::Fault;
+};
 
 /// The driver, opened at the first call; null when there is none or it has no GPU.
 const Cuda* cuda();
@@ -61,7 +69,7 @@ class Cuda {
   void get(Function*& function, const char* name) const {
     function = reinterpret_cast<Function*>(find(name));
   }
-  /// Throws base::Fault with the driver's words unless `status` is 0.
+  /// Throws base::Fault (NoMemory where that is it) with the driver's words unless `status` is 0.
   void check(int status, const char* what) const {
     if (status != 0) [[unlikely]]
       refuse(status, what);

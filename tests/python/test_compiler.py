@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 import torch
@@ -140,19 +141,125 @@ def test_a_temp_folder_that_cannot_be_written(tmp_path):
     run("assert all(not g.fallback for g in graphs)", TMPDIR=str(tmp_path / "none"))
 
 
-def test_two_threads_compile_and_call_one_function():
-    import threading
+def in_threads(count, work):
+    """Runs work(number) in threads at once; raises what they raise."""
+    errors, start = [], threading.Barrier(count)
 
+    def body(number):
+        try:
+            start.wait()
+            work(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=body, args=(number,)) for number in range(count)]
+    [thread.start() for thread in threads]
+    [thread.join(120) for thread in threads]
+    assert not any(thread.is_alive() for thread in threads), "a thread hangs"
+    if errors:
+        raise errors[0]
+
+
+@pytest.mark.parametrize("threads", [2, 8])
+def test_threads_compile_and_call_one_function(threads):
     f = lambda x: torch.softmax(x * 2, -1).sum(0)  # noqa: E731
-    g, wrong = magneto.compile(f), []
+    g = magneto.compile(f)
 
     def work(seed):
         x = moved(torch.randn(6 + seed, 5, generator=torch.Generator().manual_seed(seed)))
         for _ in range(20):
-            if not close(f(x), g(x)):
-                wrong.append(seed)
+            assert close(f(x), g(x))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    [t.start() for t in threads]
-    [t.join() for t in threads]
-    assert not wrong
+    in_threads(threads, work)
+    assert not magneto.report().fallbacks
+
+
+@pytest.mark.parametrize("threads", [2, 8])
+def test_threads_that_record_the_same_at_once_leave_one_graph(threads):
+    """Eight copies would be all the entries there are: the next size would be the end of it."""
+    def build():
+        torch.manual_seed(1)
+        return moved(nn.Sequential(nn.Linear(12, 24), nn.GELU(), nn.LayerNorm(24), nn.Linear(24, 3)))
+
+    model, x = build(), moved(torch.randn(5, 12))
+    g = magneto.compile(model)
+
+    def gradients(f, x):
+        y = f(x)
+        return [y.detach(), *torch.autograd.grad(y.pow(2).sum(), list(model.parameters()))]
+
+    want = gradients(model, x)
+
+    def work(number):
+        for _ in range(5):
+            assert all(map(close, gradients(g, x), want))
+
+    in_threads(threads, work)
+    assert len(magneto.report().graphs) == 1 and not magneto.report().fallbacks
+    longer = moved(torch.randn(9, 12))
+    assert all(map(close, gradients(g, longer), gradients(model, longer)))
+    assert not magneto.report().fallbacks
+
+
+def test_threads_compile_functions_of_their_own():
+    """Kernels, calls and gradients, of other sizes and other lines in each thread."""
+    def work(number):
+        generator = torch.Generator().manual_seed(number)
+        w = moved(torch.randn(8 + number, 8, generator=generator)).requires_grad_()
+        x = moved(torch.randn(4, 8 + number, generator=generator))
+
+        def f(x):
+            y = torch.tanh(x @ w * (1 + number)).cumsum(0)
+            return (y - y.mean(0)).pow(2).sum()
+
+        for turn in range(3):
+            g = magneto.compile(f)
+            for _ in range(3):
+                have, want = g(x), f(x)
+                assert close(have.detach(), want.detach())
+                assert close(torch.autograd.grad(have, w)[0], torch.autograd.grad(want, w)[0])
+
+    in_threads(8, work)
+
+
+def test_other_threads_run_while_one_compiles(tmp_path):
+    """A compiler that takes its time holds nobody up but its caller."""
+    if DEVICE != "cpu":
+        pytest.skip("toolchains of the CPU")
+    (tmp_path / "g++").write_text("#!/bin/sh\nsleep 2\nexit 1\n")
+    (tmp_path / "g++").chmod(0o755)
+    run("""
+        import threading, time
+        turns, busy = [], True
+        def work():
+            while busy:
+                turns.append(time.monotonic())
+                time.sleep(0.01)
+        thread = threading.Thread(target=work)
+        thread.start()
+        magneto.compile(lambda x: x.sin() + 7)(x)
+        busy = False
+        thread.join()
+        slowest = max(b - a for a, b in zip(turns, turns[1:]))
+        assert slowest < 1, slowest
+    """, MAGNETO_TOOLCHAINS="c++", PATH=f"{tmp_path}:/bin:/usr/bin")
+
+
+@pytest.fixture
+def doubles():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("f", [lambda x: torch.sin(x), lambda x: torch.sigmoid(x), lambda x: x / 7 + 0.1,
+                               lambda x: torch.where(x > 2, 1 / 3, x * 0.1),
+                               lambda x: torch.nn.functional.layer_norm(x / 3, (7,)), lambda x: (x * 0.3).softmax(-1)],
+                         ids=["sin", "sigmoid", "division", "where", "layer norm", "softmax"])
+def test_integers_become_what_the_default_dtype_says(f, doubles):
+    x = moved(torch.arange(35).reshape(5, 7))
+    g = magneto.compile(f)
+    for _ in range(2):
+        assert g(x).dtype == torch.float64 and torch.allclose(g(x), f(x), rtol=1e-12, atol=1e-14)
+    found = magneto.explain(f)(x).graphs[0]
+    assert not found.fallback and found.code[0].kernels

@@ -243,8 +243,10 @@ void run(const Case& one, const toolchain::Llvm& llvm, const Wanted& wanted, run
   std::vector<std::string> names;
   for (const codegen::Unit& unit : made.units) names.push_back(unit.name);
   const auto code = llvm.link(llvm.compile(text, codegen::llvm_features(machine)), names);
-  const runtime::Runner runner(
-      made.plan, [&](const std::string& name) { return reinterpret_cast<runtime::Kernel*>(code->get(name)); });
+  const runtime::Runner runner(made.plan, [&](const plan::Plan& plan) {
+    return runtime::cpu_launcher(
+        plan, [&](const std::string& name) { return reinterpret_cast<runtime::Kernel*>(code->get(name)); });
+  });
   std::vector<std::unique_ptr<Memory>> owned;
   std::vector<void*> memory;
   size_t bytes = 0;

@@ -316,6 +316,7 @@ class Walker {
         return;
       }
       case Statement::Kind::kLoop:
+        if (s.loop.front().kind == Loop::Kind::kEach) return each(s.loop.front(), 0);
         if (s.loop.front().kind == Loop::Kind::kPhase)
           return sharing_ ? shared_phase(s.loop.front()) : phase(s.loop.front());
         return sharing_ ? shared_lanes(s.loop.front()) : lanes(s.loop.front());
@@ -583,6 +584,26 @@ class Walker {
     }
     if (sharing_ && sharing_->threads() > 1) share(s, total, 1);
     local.copies.push_back(target_.keep(result(total), name));
+  }
+
+  /// One row after the other. Threads that share a point walk them together.
+  void each(const Loop& l, size_t k) {
+    const Range& r = l.ranges[k];
+    const Value end = target_.keep(emit(r.end, 0, false), "end");
+    Value axis = target_.variable(program_.axis_name(r.axis), emit(r.begin, 0, false));
+    target_.loop(axis, end, 1, {}, [&] {
+      scopes_.emplace_back();
+      writing_ = depth();
+      axes_[r.axis] = {depth(), axis};
+      if (k + 1 < l.ranges.size())
+        each(l, k + 1);
+      else
+        block(l.body);
+      // the next row stores to what this one has read
+      if (sharing_ && rereads_ && k + 1 == l.ranges.size()) sharing_->meet();
+      scopes_.pop_back();
+      writing_ = depth();
+    });
   }
 
   void lanes(const Loop& l) {

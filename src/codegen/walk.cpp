@@ -661,24 +661,8 @@ class Walker {
     return int64_t{copy / group_} * along_ * group_ + copy % group_;
   }
 
-  std::optional<int64_t> extent_of(const Range& r) const {
-    const auto begin = program_.as_size(r.begin), end = program_.as_size(r.end);
-    return begin && end ? (*end - *begin).constant() : std::nullopt;
-  }
-
-  /// A number of elements that the range never has more of, where one is known.
-  std::optional<int64_t> most_of(const Range& r) const {
-    if (const auto extent = extent_of(r)) return extent;
-    const auto ahead = [&](TermId id) -> std::optional<int64_t> {
-      const Term& t = program_.term(id);
-      const auto by = t.op == Op::kAdd && t.operands[0] == r.begin ? program_.as_size(t.operands[1]) : std::nullopt;
-      return by ? by->constant() : std::nullopt;
-    };
-    const Term& end = program_.term(r.end);
-    if (end.op != Op::kMin) return ahead(r.end);
-    const auto a = ahead(end.operands[0]), b = ahead(end.operands[1]);
-    return a ? a : b;
-  }
+  std::optional<int64_t> extent_of(const Range& r) const { return loop::extent_of(program_, r); }
+  std::optional<int64_t> most_of(const Range& r) const { return loop::most_of(program_, r); }
 
   /// Whether the number of elements is known to be a multiple of n. A block of an axis that was cut ends n * k elements
   /// behind its begin or at the end of the axis.

@@ -1,13 +1,16 @@
 """BERT-base, GPT-2, Llama of eight layers, ResNet-50: time, peak memory, kernel launches, first call; eager and Magneto.
 
-    python bench/big_models.py [--device cuda] [--no-training] [names ...]
+    python bench/big_models.py [--device cuda] [--no-training] [--only-memory] [names ...]
+
+The peak on a CPU is that of one call in a fresh process of its own: what the kernel has given it at most, above what it
+had before the call. Freed blocks go back at once there (see FRUGAL), so that it is the memory in use.
 """
 
 import argparse
 import os
 import pathlib
-import resource
 import statistics
+import subprocess
 import sys
 import time
 import warnings
@@ -21,6 +24,22 @@ import magneto
 from measure import table
 from test_models_big import MODELS
 from zoo import flatten
+
+
+FRUGAL = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
+
+
+def status(key):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(key)) / 1e3
+
+
+def growth(f):
+    """Megabytes of this process at most during a call, above those before it."""
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the highest is the present one
+    before = status("VmRSS")
+    f()
+    return status("VmHWM") - before
 
 
 class Device:
@@ -41,11 +60,12 @@ class Device:
             times.append(time.perf_counter() - start)
         return statistics.median(times)
 
-    def peak(self, f):
-        """Megabytes at most during a call; on a CPU what the process has had at most, which only grows."""
+    def peak(self, f, *what):
+        """Megabytes at most during a call; `what` it is, for another process."""
         if self.name != "cuda":
-            f()
-            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+            command = [sys.executable, __file__, "--peak", *what]
+            run = subprocess.run(command, env={**os.environ, **FRUGAL}, capture_output=True, text=True, check=True)
+            return float(run.stdout.split()[-1])
         torch.cuda.reset_peak_memory_stats()
         f()
         self.wait()
@@ -64,47 +84,72 @@ class Device:
         return sum(event.count for event in seen.key_averages() if "LaunchKernel" in event.key)
 
 
+def made(name, device):
+    torch.manual_seed(0)
+    model, make = MODELS[name]()
+    model.to(device)
+    return model, {key: value.to(device) for key, value in make(0).items()}
+
+
+def call(f, model, kwargs, mode):
+    with torch.set_grad_enabled(mode == "training"):
+        answer = flatten(f(**kwargs))[0]
+        if mode == "training":
+            model.zero_grad()
+            answer.float().pow(2).mean().backward()
+
+
+def print_peak(name, mode, side):
+    model, kwargs = made(name, "cpu")
+    model.train(mode == "training")
+    f = magneto.compile(model) if side == "Magneto" else model
+    for _ in range(2):
+        call(f, model, kwargs, mode)
+    model.zero_grad()
+    print(growth(lambda: call(f, model, kwargs, mode)))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--no-training", action="store_true")
+    parser.add_argument("--only-memory", action="store_true")
+    parser.add_argument("--peak", action="store_true", help=argparse.SUPPRESS)  # name, mode, side
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    if options.peak:
+        return print_peak(*options.names)
     device, rows = Device(options.device), []
-    for name, build in MODELS.items():
+    for name in MODELS:
         if options.names and not any(word in name for word in options.names):
             continue
-        torch.manual_seed(0)
-        model, make = build()
-        model.to(device.name)
-        kwargs = {key: value.to(device.name) for key, value in make(0).items()}
+        model, kwargs = made(name, device.name)
         for mode in ("inference", "training")[: 1 if options.no_training else 2]:
             model.train(mode == "training")
             compiled = magneto.compile(model)
-
-            def call(f):
-                with torch.set_grad_enabled(mode == "training"):
-                    answer = flatten(f(**kwargs))[0]
-                    if mode == "training":
-                        model.zero_grad()
-                        answer.float().pow(2).mean().backward()
-
-            call(model)
-            eager_peak = device.peak(lambda: call(model))
+            eager_call, our_call = (lambda f=f: call(f, model, kwargs, mode) for f in (model, compiled))
+            eager_call()
+            eager_peak = device.peak(eager_call, name, mode, "eager")
+            if options.only_memory:
+                our_peak = device.peak(our_call, name, mode, "Magneto")
+                rows.append((f"{name}, {mode}", f"{eager_peak:.0f}", f"{our_peak:.0f}", f"{our_peak / eager_peak:.2f}"))
+                continue
             start = time.perf_counter()
-            call(compiled)
+            our_call()
             device.wait()
             first = time.perf_counter() - start
-            call(compiled)
-            eager, ours = device.median(lambda: call(model)), device.median(lambda: call(compiled))
+            our_call()
+            eager, ours = device.median(eager_call), device.median(our_call)
             graph = magneto.report().graphs[-1]
             parts = ", ".join(f"{sum(k.runs for k in code.kernels)} runs of {len(code.kernels)} + {len(code.calls)} calls"
                               for code in graph.code)
+            our_peak = device.peak(our_call, name, mode, "Magneto")
             rows.append((f"{name}, {mode}", f"{1e3 * eager:.2f}", f"{1e3 * ours:.2f}", f"{ours / eager:.2f}",
-                         f"{first:.2f}", f"{eager_peak:.0f}", f"{device.peak(lambda: call(compiled)):.0f}",
-                         device.launches(lambda: call(model)), device.launches(lambda: call(compiled)),
-                         graph.fallback or parts))
+                         f"{first:.2f}", f"{eager_peak:.0f}", f"{our_peak:.0f}",
+                         device.launches(eager_call), device.launches(our_call), graph.fallback or parts))
+    if options.only_memory:
+        return table(("peak", "eager MB", "Magneto MB", "ratio"), rows)
     table(("", "eager ms", "Magneto ms", "ratio", "first call s", "eager MB", "Magneto MB", "launches", "ours", "kernels"), rows)
 
 

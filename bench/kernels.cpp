@@ -100,10 +100,17 @@ std::vector<Case> cases() {
     add(by("gelu erf backward", large, d), [=](Maker& m) {
       m.out(m.call("aten::gelu_backward", {m.in(large, d), m.in(large, d), std::string("none")}));
     });
+    add(by("gelu erf backward and bias", {4096, 3072}, d), [=](Maker& m) {
+      const ValueId made =
+          m.call("aten::gelu_backward", {m.in({4096, 3072}, d), m.in({4096, 3072}, d), std::string("none")});
+      m.out(made);
+      m.out(m.call("aten::sum.dim_IntList", {made, list({0}), false, {}}));
+    });
     add(by("silu", large, d), [=](Maker& m) { m.out(m.call("aten::silu", {m.in(large, d)})); });
     add(by("exp", large, d), [=](Maker& m) { m.out(m.call("aten::exp", {m.in(large, d)})); });
     add(by("tanh", large, d), [=](Maker& m) { m.out(m.call("aten::tanh", {m.in(large, d)})); });
-    for (const types::Sizes& sizes : {types::Sizes{8192, 1024}, {4096, 768}, {128, 50257}, {256, 1024}, {64, 64}})
+    for (const types::Sizes& sizes :
+         {types::Sizes{8192, 1024}, {4096, 768}, {8, 512, 768}, {128, 50257}, {256, 1024}, {64, 64}})
       add_row_cases(all, sizes, d);
     for (const types::Sizes& sizes : {types::Sizes{8192, 1024}, {65536, 64}, {64, 65536}})
       add(by("column sum", sizes, d), [=](Maker& m) {
@@ -243,8 +250,10 @@ void run(const Case& one, const toolchain::Llvm& llvm, const Wanted& wanted, run
   std::vector<std::string> names;
   for (const codegen::Unit& unit : made.units) names.push_back(unit.name);
   const auto code = llvm.link(llvm.compile(text, codegen::llvm_features(machine)), names);
-  const runtime::Runner runner(
-      made.plan, [&](const std::string& name) { return reinterpret_cast<runtime::Kernel*>(code->get(name)); });
+  const runtime::Runner runner(made.plan, [&](const plan::Plan& plan) {
+    return runtime::cpu_launcher(
+        plan, [&](const std::string& name) { return reinterpret_cast<runtime::Kernel*>(code->get(name)); });
+  });
   std::vector<std::unique_ptr<Memory>> owned;
   std::vector<void*> memory;
   size_t bytes = 0;

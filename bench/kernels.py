@@ -1,10 +1,13 @@
 """What kernels are worth: eager, torch.compile and Magneto in turns, on the CPU or a GPU.
 
-    python bench/kernels.py [--device cuda] [--no-inductor]
+    python bench/kernels.py [--device cuda] [--no-inductor] [--dtype bfloat16] [--threads 1] [word ...]
+
+With words, only the cases whose name has one of them. With one thread the time of this thread is measured.
 """
 
 import argparse
 import sys
+import time
 import warnings
 
 import torch
@@ -28,14 +31,14 @@ def forward_and_backward(f):
     return run
 
 
-def cases(device):
+def cases(device, dtype):
     big = 1 << (26 if device == "cuda" else 22)
-    make = lambda *size: torch.randn(*size, device=device)
+    make = lambda *size: torch.randn(*size, device=device, dtype=dtype)
     yield "seven operators on 16 floats", seven, (make(16),), False
     yield "seven operators on many floats", seven, (make(big),), False
     for rows, columns in ((8192, 1024), (4096, 768), (128, 50257)):
         shape = f"{rows} x {columns}"
-        norm = nn.LayerNorm(columns, device=device)
+        norm = nn.LayerNorm(columns, device=device, dtype=dtype)
         yield f"softmax, {shape}", lambda x: torch.softmax(x, -1), (make(rows, columns),), False
         yield f"layer norm, {shape}", norm, (make(rows, columns),), False
         x = make(rows, columns).requires_grad_()
@@ -47,12 +50,17 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--no-inductor", action="store_true")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--threads", type=int)
     parser.add_argument("only", nargs="*")
     options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    clock = time.thread_time if options.threads == 1 and options.device == "cpu" else time.perf_counter
     warnings.simplefilter("ignore")
     wait = torch.cuda.synchronize if options.device == "cuda" else lambda: None
     bars, rows = Bars(), []
-    for name, f, args, trains in cases(options.device):
+    for name, f, args, trains in cases(options.device, getattr(torch, options.dtype)):
         if options.only and not any(word in name for word in options.only):
             continue
         sides = {"eager": f, "Magneto": magneto.compile(f)}
@@ -69,7 +77,7 @@ def main():
 
             candidates[side] = run if name.endswith("16 floats") else waited, args
         with torch.set_grad_enabled(trains):
-            times = in_turns(candidates, rounds=9)
+            times = in_turns(candidates, rounds=9, clock=clock)
         if "many" in name and options.device == "cuda":
             target = torch.empty_like(args[0])
             times["copy"] = in_turns({"copy": (lambda: (target.copy_(args[0]), wait()), ())}, rounds=9)["copy"]

@@ -316,6 +316,7 @@ class Walker {
         return;
       }
       case Statement::Kind::kLoop:
+        if (s.loop.front().kind == Loop::Kind::kEach) return each(s.loop.front(), 0);
         if (s.loop.front().kind == Loop::Kind::kPhase)
           return sharing_ ? shared_phase(s.loop.front()) : phase(s.loop.front());
         return sharing_ ? shared_lanes(s.loop.front()) : lanes(s.loop.front());
@@ -585,6 +586,26 @@ class Walker {
     local.copies.push_back(target_.keep(result(total), name));
   }
 
+  /// One row after the other. Threads that share a point walk them together.
+  void each(const Loop& l, size_t k) {
+    const Range& r = l.ranges[k];
+    const Value end = target_.keep(emit(r.end, 0, false), "end");
+    Value axis = target_.variable(program_.axis_name(r.axis), emit(r.begin, 0, false));
+    target_.loop(axis, end, 1, {}, [&] {
+      scopes_.emplace_back();
+      writing_ = depth();
+      axes_[r.axis] = {depth(), axis};
+      if (k + 1 < l.ranges.size())
+        each(l, k + 1);
+      else
+        block(l.body);
+      // the next row stores to what this one has read
+      if (sharing_ && rereads_ && k + 1 == l.ranges.size()) sharing_->meet();
+      scopes_.pop_back();
+      writing_ = depth();
+    });
+  }
+
   void lanes(const Loop& l) {
     const Range& r = l.ranges.back();
     const Value end = target_.keep(emit(r.end, 0, false), "end");
@@ -640,24 +661,8 @@ class Walker {
     return int64_t{copy / group_} * along_ * group_ + copy % group_;
   }
 
-  std::optional<int64_t> extent_of(const Range& r) const {
-    const auto begin = program_.as_size(r.begin), end = program_.as_size(r.end);
-    return begin && end ? (*end - *begin).constant() : std::nullopt;
-  }
-
-  /// A number of elements that the range never has more of, where one is known.
-  std::optional<int64_t> most_of(const Range& r) const {
-    if (const auto extent = extent_of(r)) return extent;
-    const auto ahead = [&](TermId id) -> std::optional<int64_t> {
-      const Term& t = program_.term(id);
-      const auto by = t.op == Op::kAdd && t.operands[0] == r.begin ? program_.as_size(t.operands[1]) : std::nullopt;
-      return by ? by->constant() : std::nullopt;
-    };
-    const Term& end = program_.term(r.end);
-    if (end.op != Op::kMin) return ahead(r.end);
-    const auto a = ahead(end.operands[0]), b = ahead(end.operands[1]);
-    return a ? a : b;
-  }
+  std::optional<int64_t> extent_of(const Range& r) const { return loop::extent_of(program_, r); }
+  std::optional<int64_t> most_of(const Range& r) const { return loop::most_of(program_, r); }
 
   /// Whether the number of elements is known to be a multiple of n. A block of an axis that was cut ends n * k elements
   /// behind its begin or at the end of the axis.

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "codegen/abi.h"
+#include "loop/uses.h"
 #include "schedule/memory.h"
 #include "schedule/share.h"
 
@@ -17,18 +18,15 @@ namespace {
 
 constexpr int64_t kGrain = 16384;  ///< elements that are worth waking a thread
 
-/// The elements that a kernel visits at one point, about.
-int64_t elements_of_point(const Program& program, const Kernel& kernel) {
+/// The elements that are visited, about: of a kernel's body, at one point.
+int64_t elements_of(const Program& program, const std::vector<Statement>& body) {
   int64_t sum = 1;
-  codegen::for_each_statement(kernel.body, [&](const Statement& s) {
-    if (s.kind != Statement::Kind::kLoop) return;
+  for (const Statement& s : body) {
+    if (s.kind != Statement::Kind::kLoop) continue;
     int64_t elements = 1;
-    for (const Range& r : s.loop.front().ranges) {
-      const auto begin = program.as_size(r.begin), end = program.as_size(r.end);
-      elements *= begin && end ? std::max<int64_t>((*end - *begin).value_or(256), 1) : 256;
-    }
-    sum += elements;
-  });
+    for (const Range& r : s.loop.front().ranges) elements *= std::max<int64_t>(most_of(program, r).value_or(256), 1);
+    sum += elements * elements_of(program, s.loop.front().body);
+  }
   return sum;
 }
 
@@ -96,7 +94,7 @@ class Assembler {
     } else {
       s.points = codegen::points_of(program_, k);
       s.scratch = codegen::scratch_bytes(program_, k);
-      s.grain = std::max<int64_t>(1, kGrain / elements_of_point(program_, k));
+      s.grain = std::max<int64_t>(1, kGrain / elements_of(program_, k.body));
     }
     made_.plan.steps.push_back(std::move(s));
   }

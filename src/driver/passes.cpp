@@ -53,7 +53,7 @@ void schedule(loop::Program& program, Passes& passes, const schedule::Shape& sha
     schedule::simplify(p);  // what was put together may fold
   });
   passes.run_optional("split", program, [&](loop::Program& p) { schedule::split(p, shape); });
-  passes.run_optional("fuse", program, schedule::fuse);
+  passes.run_optional("fuse", program, [&](loop::Program& p) { schedule::fuse(p, shape); });
   passes.run("tile", program, [&](loop::Program& p) { schedule::tile(p, shape); });
 }
 

@@ -264,7 +264,8 @@ class Printer {
   }
 
   void loop(const Loop& l, std::string& text, const std::string& indent) const {
-    text += concat(l.kind == Loop::Kind::kPhase ? "phase " : "lanes ", ranges(l.ranges));
+    constexpr std::string_view kKinds[] = {"phase ", "lanes ", "each "};
+    text += concat(kKinds[static_cast<size_t>(l.kind)], ranges(l.ranges));
     if (l.vector != 1) text += concat(", vector ", l.vector);
     if (l.unroll != 1) text += concat(", unroll ", l.unroll);
     if (l.accumulators != l.unroll) text += concat(", accumulators ", l.accumulators);

@@ -130,9 +130,10 @@ struct Statement {
 
 /// A loop of a kernel. A *phase* walks an inner space; its last axis is the one that is vectorised. *Lanes* wrap the
 /// rest of the body: every value in them is a vector along the lane axis, so that phases inside them walk rows while
-/// the columns stay in registers.
+/// the columns stay in registers. *Each* wraps lets, phases and stores that are done for one row after the other, while
+/// kept rows hold what all of them add to.
 struct Loop {
-  enum class Kind : uint8_t { kPhase, kLanes };
+  enum class Kind : uint8_t { kPhase, kLanes, kEach };
   enum class Tail : uint8_t { kScalar, kNone /* vector * unroll divides the extent of the last axis */ };
   Kind kind = Kind::kPhase;
   std::vector<Range> ranges;

@@ -96,4 +96,22 @@ std::optional<types::Expr> stride_along(const Program& program, const Uses& uses
   return sum;
 }
 
+std::optional<int64_t> extent_of(const Program& program, const Range& range) {
+  const auto begin = program.as_size(range.begin), end = program.as_size(range.end);
+  return begin && end ? (*end - *begin).constant() : std::nullopt;
+}
+
+std::optional<int64_t> most_of(const Program& program, const Range& range) {
+  if (const auto extent = extent_of(program, range)) return extent;
+  const auto ahead = [&](TermId id) -> std::optional<int64_t> {
+    const Term& t = program.term(id);
+    const auto by = t.op == Op::kAdd && t.operands[0] == range.begin ? program.as_size(t.operands[1]) : std::nullopt;
+    return by ? by->constant() : std::nullopt;
+  };
+  const Term& end = program.term(range.end);
+  if (end.op != Op::kMin) return ahead(range.end);
+  const auto a = ahead(end.operands[0]), b = ahead(end.operands[1]);
+  return a ? a : b;
+}
+
 }  // namespace magneto::loop

@@ -35,4 +35,9 @@ std::optional<types::Expr> stride_along(const Program& program, const Uses& uses
 std::optional<types::Expr> stride_along(const Program& program, const Uses& uses, BufferId buffer,
                                         const std::vector<TermId>& index, AxisId axis);
 
+/// The number of elements of a range, where it is known, and one that it never has more of: a block of an axis that was
+/// cut has both ends open.
+std::optional<int64_t> extent_of(const Program& program, const Range& range);
+std::optional<int64_t> most_of(const Program& program, const Range& range);
+
 }  // namespace magneto::loop

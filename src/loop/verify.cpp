@@ -221,7 +221,7 @@ class Verifier {
   // -------------------------------------------------------------------------------------------------------
 
   struct Here {  ///< where in a kernel a statement stands
-    bool in_phase = false, in_lanes = false, in_once = false, vectorised = false;
+    bool in_phase = false, in_lanes = false, in_each = false, in_once = false, vectorised = false;
     AxisId last_axis{};  ///< of the innermost loop
   };
 
@@ -342,7 +342,7 @@ class Verifier {
       say("row ", b.name, " belongs to another kernel than ", where_);
   }
 
-  /// A value of an element ends with its phase, a fold begins; all values end with their lanes.
+  /// A value of an element ends with its phase, a fold begins; all values end with their lanes or their row.
   void forget(const std::vector<Statement>& body, bool folds_stay) {
     for (const Statement& s : body) {
       const bool fold = s.kind == Statement::Kind::kFold || s.kind == Statement::Kind::kScan;
@@ -352,25 +352,30 @@ class Verifier {
   }
 
   void loop(const Loop& l, const Here& here) {
-    const bool lanes = l.kind == Loop::Kind::kLanes;
-    if (here.in_phase || (lanes && here.in_lanes))
-      say(lanes ? "lanes" : "phase", " ", print(program_, l.ranges.front()), " stands in another loop, in ", where_);
+    const bool lanes = l.kind == Loop::Kind::kLanes, each = l.kind == Loop::Kind::kEach, is_phase = !lanes && !each;
     if (l.ranges.empty() || (lanes && l.ranges.size() != 1))
       return say("a loop has ", l.ranges.size(), " axes in ", where_);
+    if (here.in_phase || (!is_phase && (here.in_lanes || here.in_each)))
+      say(lanes  ? "lanes"
+          : each ? "each"
+                 : "phase",
+          " ", print(program_, l.ranges.front()), " stands in another loop, in ", where_);
     if (!std::has_single_bit(static_cast<unsigned>(l.vector)) || l.vector > 64)
       say("vector ", l.vector, " is no power of two up to 64, in ", where_);
     if (l.accumulators < 1 || l.accumulators > l.unroll)
       say(l.accumulators, " accumulators and unroll ", l.unroll, " in ", where_);
     const bool vectorised = l.vector > 1 || l.unroll > 1;
     if (here.in_lanes && vectorised) say("a phase in lanes is vectorised in ", where_);
+    if (each && vectorised) say("rows that are walked one after the other are vectorised in ", where_);
     bind(l.ranges, where_);
     Here inside = here;
-    inside.in_phase |= !lanes;
+    inside.in_phase |= is_phase;
+    inside.in_each |= each;
     inside.last_axis = l.ranges.back().axis;
     inside.in_lanes |= lanes;
-    inside.vectorised |= !lanes && vectorised;
+    inside.vectorised |= is_phase && vectorised;
     std::set<BufferId> filled;
-    if (!lanes) {
+    if (is_phase) {
       for (const Statement& s : l.body)
         if (s.kind == Statement::Kind::kStore && program_.buffer(s.buffer).role == Role::kRow) filled.insert(s.buffer);
       filling_ = filled;
@@ -378,9 +383,9 @@ class Verifier {
     stored_here_.clear();
     block(l.body, inside);
     release(l.ranges);
-    forget(l.body, !lanes);
+    forget(l.body, is_phase);
     stored_here_.clear();
-    if (!lanes) filling_.clear();
+    if (is_phase) filling_.clear();
     for (const BufferId row : filled) written_[row.index()] = true;
   }
 

@@ -14,6 +14,9 @@
 // 3. *Levels are written one after the other*: values of the row, then the phases. A phase writes what must be stored
 //    and what must be folded; other elements are written as values where these need them.
 // 4. *Hoisting.* What reads memory and does not change along the row becomes a value of the row, before the phase.
+// 5. *Blocks.* Where sums of columns are made of the same rows, a point is a block of rows that are walked one after
+//    the other (`each`), and the sums lie in kept rows (stream_internal.h): phases add to them while the row is in the
+//    cache.
 #include "schedule/build_internal.h"
 
 #include <algorithm>
@@ -61,8 +64,10 @@ struct Member {
   BufferId into;              ///< where it is stored: the target, or a flat view of it
   std::vector<TermId> place;  ///< and at which index
   bool element = false;
-  size_t level = 0;   ///< of an element: its phase; of a value of the row: the first phase that can read it
-  uint64_t used = 0;  ///< levels at which the element is needed
+  bool column = false;  ///< a part of a column reduction, of which `value` is what one element adds
+  BufferId sums;        ///< of a column: where
+  size_t level = 0;     ///< of an element: its phase; of a value of the row: the first phase that can read it
+  uint64_t used = 0;    ///< levels at which the element is needed
   bool kept = false;
   BufferId row;
   TermId local;  ///< of a value of the row
@@ -80,6 +85,7 @@ class Builder {
  public:
   Builder(Workshop& shop, const std::vector<const Equation*>& members, const Space& space)
       : shop_(shop), program_(shop.program), space_(space) {
+    if (space_.columns) space_.blocks.reset();  // they might have been rows
     for (const Equation* e : members) {
       member_of_[e->target] = members_.size();
       Member m;
@@ -93,7 +99,9 @@ class Builder {
 
   Kernel run() {
     kernel_.name = base::concat("k_", program_.buffer(members_.back().e->target).name);
-    if (space_.inner.empty())
+    if (space_.blocks)
+      walk_blocks();
+    else if (space_.inner.empty())
       merge();
     else if (!space_.columns)
       merge_inner();
@@ -122,7 +130,15 @@ class Builder {
       outer.push_back({canonical_axis(program_, k), zero, space_.outer[k]});
     inner_ = space_.inner;
     rank_ = outer.size();
-    if (inner_.empty() && !outer.empty()) {
+    if (space_.blocks) {
+      const Blocks& blocks = *space_.blocks;
+      each_.assign(outer.begin() + static_cast<long>(blocks.cut), outer.end());
+      outer.resize(blocks.cut);
+      outer.push_back({block_, zero, blocks.parts});
+      Range& cut = each_.front();
+      cut.begin = program_.binary(Op::kMul, program_.axis_value(block_), blocks.width);
+      cut.end = program_.binary(Op::kMin, program_.binary(Op::kAdd, cut.begin, blocks.width), cut.end);
+    } else if (inner_.empty() && !outer.empty()) {
       inner_ = {outer.back()};
       outer.pop_back();
       rank_ = outer.size();
@@ -247,6 +263,33 @@ class Builder {
     if (!(Expr::mod(size, width) == Expr(0))) range.end = program_.binary(Op::kMin, range.end, program_.size(size));
   }
 
+  /// Parts of columns are written with the axes of rows.
+  void walk_blocks() {
+    const Blocks& blocks = *space_.blocks;
+    const size_t rank = blocks.rows.size(), reduced = rank - blocks.cut;
+    block_ = program_.axis("b");
+    std::unordered_map<TermId, TermId> names;
+    const auto rename = [&](size_t from, AxisId to) {
+      names[program_.axis_value(canonical_axis(program_, from))] = program_.axis_value(to);
+    };
+    rename(blocks.cut, block_);
+    rename(blocks.cut + 1, canonical_axis(program_, rank));
+    for (size_t k = 0; k < reduced; ++k) rename(blocks.cut + 2 + k, canonical_axis(program_, blocks.cut + k));
+    Rewrite rewrite(program_, [&](TermId id) -> std::optional<TermId> {
+      const auto found = names.find(id);
+      return found == names.end() ? std::nullopt : std::optional(found->second);
+    });
+    for (Member& m : members_) {
+      const Space own = space_of(program_, shop_.uses, *m.e);
+      if (!own.columns) continue;
+      const Term t = term(m.value);
+      m.column = true;
+      m.value = rewrite(t.operands[0]);
+      for (TermId& id : m.place) id = rewrite(id);
+    }
+    shop_.uses.extend(program_);
+  }
+
   // ---- levels ------------------------------------------------------------------------------------------------------
 
   size_t level_of(TermId root) {
@@ -279,7 +322,7 @@ class Builder {
   void find_levels() {
     for (Member& m : members_) {
       const size_t rank = core_of(program_, m.e->target).size();
-      if (!inner_merged_)
+      if (!inner_merged_ && !m.column)
         m.element = !inner_.empty() && (rewritten_ || rank == rank_ + inner_.size()) && !shop_.uses.of(m.value).reduces;
       m.level = level_of(m.value);
       last_ = std::max(last_, m.level);
@@ -290,6 +333,8 @@ class Builder {
 
   void decide_rows() {
     for (const TermId fold : folds_) use(term(fold).operands[0], uint64_t{1} << fold_levels_[fold]);
+    for (const Member& m : members_)
+      if (m.column) use(m.value, uint64_t{1} << m.level);
     std::vector<uint32_t> work(members_.size());
     for (size_t k = 0; k < members_.size(); ++k) {
       work[k] = shop_.weights.of(program_, members_[k].value).work;
@@ -344,13 +389,25 @@ class Builder {
     row_rewrite_ = std::make_unique<Rewrite>(program_, [this](TermId id) { return row_value(id); });
     for (level_ = 0; level_ <= last_; ++level_) {
       for (Member& m : members_)
-        if (!m.element && m.level == level_) write_row(m);
+        if (!m.element && !m.column && m.level == level_) write_row(m);
       for (size_t k = 0; k < members_.size(); ++k)
         if (members_[k].element && members_[k].level == level_ && (stored(members_[k]) || members_[k].kept))
           write_element(k);
       for (const TermId fold : folds_)
         if (fold_levels_[fold] == level_) write_fold(fold);
+      for (Member& m : members_)
+        if (m.column && m.level == level_) write_column(m);
     }
+  }
+
+  void write_column(Member& m) {
+    Phase& phase = phase_of(level_, inner_);
+    m.sums = add_sums(program_, program_.buffer(m.e->target).type.dtype, *program_.as_size(inner_.back().end));
+    kernel_.rows.push_back(m.sums);
+    Statement s = store(m.sums, row_place(), (*phase.rewrite)(m.value));
+    s.kind = Statement::Kind::kUpdate;
+    s.fold = term(m.e->value).fold;
+    phase.body.push_back(std::move(s));
   }
 
   void write_row(Member& m) {
@@ -584,6 +641,7 @@ class Builder {
         body.push_back(std::move(s));
       }
     }
+    if (space_.blocks) return assemble_blocks(std::move(body));
     if (!lane_) {
       kernel_.body = std::move(body);
       return;
@@ -600,6 +658,24 @@ class Builder {
     kernel_.body.push_back(std::move(s));
   }
 
+  void assemble_blocks(std::vector<Statement> body) {
+    Statement first, each, last;
+    for (Statement* s : {&first, &each, &last}) {
+      s->kind = Statement::Kind::kLoop;
+      s->loop.emplace_back();
+      s->loop.front().ranges = s == &each ? each_ : inner_;
+      if (s != &each) shape_loop(program_, shop_.shape, shop_.shape.unroll, s->loop.front());
+    }
+    each.loop.front().kind = Loop::Kind::kEach;
+    each.loop.front().body = std::move(body);
+    for (const Member& m : members_) {
+      if (!m.column) continue;
+      first.loop.front().body.push_back(start_sums(program_, m.sums, row_place(), term(m.e->value).fold));
+      last.loop.front().body.push_back(store(m.into, m.place, program_.load(m.sums, row_place())));
+    }
+    kernel_.body = {std::move(first), std::move(each), std::move(last)};
+  }
+
   void assemble_stream() {
     base::check(phases_.size() == 1 && last_ == 1, "tile: a column reduction of more than one phase is not streamed");
     Streamed made =
@@ -614,6 +690,8 @@ class Builder {
   Space space_;
   std::vector<Range> inner_;
   std::optional<Range> lane_;
+  AxisId block_;             ///< of rows that are walked in blocks
+  std::vector<Range> each_;  ///< and the rows of one
   bool streams_ = false;
   bool rewritten_ = false, inner_merged_ = false;
   std::vector<Statement> fill_;

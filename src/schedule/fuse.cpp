@@ -4,6 +4,7 @@
 // 1. Each equation is a group with a space (space_internal.h). Candidates are pairs of groups: a producer and its
 //    reader, and two readers of the same buffer that follow one another (the last flat one, the last with rows). A
 //    candidate saves the bytes of the buffer.
+//    Rows and parts of columns over the same rows join, too: then a point walks a block of rows.
 // 2. Candidates are tried from the largest saving down. Two groups join when a space holds both, when what one reads of
 //    the other is read in place, and when no third group stands between them on a path: it would have to run in the
 //    middle of the joined kernel.
@@ -36,7 +37,8 @@ struct Edge {
 
 class Fuser {
  public:
-  explicit Fuser(Program& program) : program_(program), uses_(program), count_(program.equations.size()) {}
+  Fuser(Program& program, const Shape& shape)
+      : program_(program), shape_(shape), uses_(program), count_(program.equations.size()) {}
 
   void run() {
     for (size_t n = 0; n < count_; ++n) add(n);
@@ -83,17 +85,18 @@ class Fuser {
 
   void collect_edges() {
     std::vector<size_t> writer(program_.buffers(), SIZE_MAX);
-    // of flat spaces, and of those with rows: one that cannot join stands between two that can
-    std::vector<size_t> last_reader[2] = {writer, writer};
+    // of flat spaces, of those with rows, of those with columns: one that cannot join stands between two that can
+    std::vector<size_t> last_reader[3] = {writer, writer, writer};
     for (size_t n = 0; n < count_; ++n) {
       const Equation e = program_.equations[n];
+      const std::vector<AxisId> walk = walk_of(program_, spaces_[n]);
       std::vector<std::pair<BufferId, bool>> reads;  // and whether all of it is read in place
       for (const BufferId id : e.reads) reads.emplace_back(id, false);
       if (e.base.valid()) reads.emplace_back(e.base, false);
       for_each_root(e, [&](TermId root) {
         for_each_part(program_, root, [&](TermId id) {
           const Term t = program_.term(id);
-          if (is_load(t)) reads.emplace_back(BufferId(t.id), reads_in_place(program_, t));
+          if (is_load(t)) reads.emplace_back(BufferId(t.id), reads_in_place(program_, t, walk));
         });
       });
       std::sort(reads.begin(), reads.end());
@@ -108,7 +111,7 @@ class Fuser {
         for (std::vector<size_t>& last : last_reader)
           if (last[id.index()] != SIZE_MAX && core_of(program_, id).size() > 0)
             candidates_.push_back({bytes, last[id.index()], n});
-        last_reader[spaces_[n].inner.empty() ? 0 : 1][id.index()] = n;
+        last_reader[spaces_[n].inner.empty() ? 0 : spaces_[n].columns ? 2 : 1][id.index()] = n;
       }
       for (const BufferId id : e.writes) writer[id.index()] = n;
       if (e.target.valid()) writer[e.target.index()] = n;
@@ -121,7 +124,7 @@ class Fuser {
     if (slot_[a] > slot_[b]) std::swap(a, b);
     if (slot_[b] - slot_[a] > kWindow || size_[a] + size_[b] > kMostWork) return;
     if (members_[a].size() + members_[b].size() > kMostMembers) return;
-    const auto space = join(program_, spaces_[a], spaces_[b]);
+    const auto space = join(program_, shape_, spaces_[a], spaces_[b]);
     if (!space) return;
     for (const Edge& edge : succ_[a])
       if (find(edge.other) == b && !edge.in_place) return;
@@ -215,6 +218,7 @@ class Fuser {
   }
 
   Program& program_;
+  const Shape& shape_;
   Uses uses_;
   Weights weights_;
   size_t count_;
@@ -230,6 +234,6 @@ class Fuser {
 
 }  // namespace
 
-void fuse(Program& program) { Fuser(program).run(); }
+void fuse(Program& program, const Shape& shape) { Fuser(program, shape).run(); }
 
 }  // namespace magneto::schedule

@@ -5,10 +5,12 @@ class Program;
 }
 namespace magneto::schedule {
 
+struct Shape;
+
 /// Marks equations that one kernel computes as joined and puts them behind one another. Producers join their readers,
 /// and readers of the same data one another, where their spaces agree and every value is read at the point at which it
 /// was made; the pair that saves most bytes first. Joins make no cycles. Runs after simplify and inline_cheap, before
 /// tile. Without it every equation is a kernel.
-void fuse(loop::Program& program);
+void fuse(loop::Program& program, const Shape& shape);
 
 }  // namespace magneto::schedule

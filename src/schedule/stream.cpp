@@ -30,6 +30,25 @@ Statement loop_over(const Program& program, const Shape& shape, int unroll, std:
 
 }  // namespace
 
+BufferId add_sums(Program& program, Dtype dtype, const types::Expr& columns) {
+  types::TensorType type;
+  type.dtype = dtype;
+  type.sizes = {columns};
+  type.strides = {1};
+  return program.add_buffer(fresh_name(program, "sums"), type, Role::kRow);
+}
+
+Statement start_sums(Program& program, BufferId sums, std::vector<TermId> place, Fold fold) {
+  const Dtype dtype = program.buffer(sums).type.dtype;
+  const Number start = identity(fold, dtype).value;
+  Statement s;
+  s.kind = Statement::Kind::kStore;
+  s.buffer = sums;
+  s.index = std::move(place);
+  s.value = types::is_floating(dtype) ? program.constant(start.real, dtype) : program.constant_int(start.whole, dtype);
+  return s;
+}
+
 Streamed stream(Program& program, const Shape& shape, Columns columns) {
   Streamed made;
   Statement first = loop_over(program, shape, shape.unroll, {columns.lane});
@@ -46,20 +65,10 @@ Streamed stream(Program& program, const Shape& shape, Columns columns) {
       walk.loop.front().body.push_back(std::move(s));
       continue;
     }
-    const Dtype dtype = program.local_of(s.local).dtype;
-    types::TensorType type;
-    type.dtype = dtype;
-    type.sizes = {width ? *width : types::Expr(shape.streamed)};
-    type.strides = {1};
-    const BufferId row = program.add_buffer(fresh_name(program, "sums"), type, Role::kRow);
+    const BufferId row =
+        add_sums(program, program.local_of(s.local).dtype, width ? *width : types::Expr(shape.streamed));
     made.kept.push_back(row);
-    Statement store;
-    store.kind = Statement::Kind::kStore;
-    store.buffer = row;
-    store.index = {at};
-    const Number start = identity(*s.fold, dtype).value;
-    store.value =
-        types::is_floating(dtype) ? program.constant(start.real, dtype) : program.constant_int(start.whole, dtype);
+    Statement store = start_sums(program, row, {at}, *s.fold);
     first.loop.front().body.push_back(store);
     store.kind = Statement::Kind::kUpdate;
     store.fold = s.fold;

@@ -20,6 +20,11 @@ struct Streamed {
   std::vector<loop::Statement> body;
 };
 
+/// A kept row of accumulators, and what they are before the first row.
+loop::BufferId add_sums(loop::Program& program, loop::Dtype dtype, const types::Expr& columns);
+loop::Statement start_sums(loop::Program& program, loop::BufferId sums, std::vector<loop::TermId> place,
+                           loop::Fold fold);
+
 Streamed stream(loop::Program& program, const Shape& shape, Columns columns);
 
 }  // namespace magneto::schedule

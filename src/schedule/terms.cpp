@@ -165,11 +165,11 @@ std::vector<size_t> core_of(const Program& program, BufferId id) {
   return core;
 }
 
-bool reads_in_place(Program& program, const Term& load) {
+bool reads_in_place(Program& program, const Term& load, const std::vector<AxisId>& axes) {
   size_t k = 0;
   const std::vector<TermId> operands = load.operands;
   for (const size_t d : core_of(program, BufferId(load.id)))
-    if (operands[d] != program.axis_value(canonical_axis(program, k++))) return false;
+    if (k == axes.size() || operands[d] != program.axis_value(axes[k++])) return false;
   return true;
 }
 

@@ -84,8 +84,8 @@ inline bool is_load(const loop::Term& t) { return t.op == loop::Op::kLoad || t.o
 inline bool is_one(const types::Expr& size) { return size == types::Expr(1); }
 /// The dimensions of a buffer that are not of size one: its core.
 std::vector<size_t> core_of(const loop::Program& program, loop::BufferId id);
-/// Whether a load reads its buffer at i0, i1, ...: the element of the point at which it stands.
-bool reads_in_place(loop::Program& program, const loop::Term& load);
+/// Whether a load reads its buffer at the given axes, as many as it needs: the element of the point at which it stands.
+bool reads_in_place(loop::Program& program, const loop::Term& load, const std::vector<loop::AxisId>& axes);
 /// A name for a buffer that no buffer has yet.
 std::string fresh_name(const loop::Program& program, const std::string& base);
 

@@ -3,6 +3,7 @@
 #include "schedule/tile.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/text.h"
 #include "schedule/build_internal.h"
@@ -59,15 +60,18 @@ class Tiler {
     const Equation& e = *group.front();
     switch (e.kind) {
       case Equation::Kind::kMap: {
-        Space space;
-        for (const Equation* member : group) {
-          const Space own = space_of(program_, uses_, *member);
-          if (space.outer.empty() && space.inner.empty() && member == group.front()) {
-            space = own;
-          } else if (const auto both = join(program_, space, own)) {
-            space = *both;
-          }
-        }
+        std::vector<Space> spaces;
+        for (const Equation* member : group) spaces.push_back(space_of(program_, uses_, *member));
+        // rows, columns, elements, values of rows: in this order each one finds the space that holds it
+        std::stable_sort(spaces.begin(), spaces.end(), [](const Space& a, const Space& b) {
+          const auto rank = [](const Space& s) {
+            return std::make_tuple(s.inner.empty(), s.columns, -static_cast<long>(s.outer.size()));
+          };
+          return rank(a) < rank(b);
+        });
+        Space space = spaces.front();
+        for (size_t k = 1; k < spaces.size(); ++k)
+          if (const auto both = join(program_, shop_.shape, space, spaces[k])) space = *both;
         return add(build(shop_, group, space));
       }
       case Equation::Kind::kScan:

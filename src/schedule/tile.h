@@ -17,6 +17,8 @@ struct Shape {
   int64_t block = 4096;     ///< elements of one point, where a space has one long axis only
   int64_t few_points = 16;  ///< fewer than these keep no machine busy
   int64_t part = 8192;      ///< elements of one part of a long reduction, about
+  int64_t part_rows = 64;   ///< rows of one part of a column reduction, on a CPU; fewer where rows are walked anyway
+  int64_t most_columns = 1 << 16;  ///< whose sums stay in a cache while rows are walked
   /// On a GPU, the most threads that share a point of rows, and one without a reduction; fewer where it is short. A
   /// kernel has as many as its phases keep busy.
   int threads = 1, flat_threads = 1;

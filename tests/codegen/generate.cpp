@@ -463,6 +463,30 @@ class Generator {
       element_stores(second);
       k.body.push_back(loop(Loop::Kind::kPhase, {range(j_, program_.size(s1_))}, std::move(second)));
     }
+    if (pick(3) == 0) in_blocks(k);
+  }
+
+  /// A few rows are one point, and their columns are summed in a kept row.
+  void in_blocks(Kernel& k) {
+    constexpr int64_t kWidth = 3;
+    const AxisId block = program_.axis("block");
+    const types::Expr blocks = types::Expr::ceil_div(s0_, kWidth);
+    const BufferId sums = buffer("sums", real_, {s1_}, Role::kRow), result = output(real_, {blocks, s1_});
+    k.rows.push_back(sums);
+    k.outer = {range(block, program_.size(blocks))};
+    const auto over_columns = [&](Statement s) {
+      return loop(Loop::Kind::kPhase, {range(j_, program_.size(s1_))}, {std::move(s)});
+    };
+    real_locals_.clear();
+    Statement add = store(sums, {j()}, op(Op::kDiv, value(2).term, real(8)));
+    add.kind = Statement::Kind::kUpdate;
+    add.fold = Fold::kSum;
+    k.body.push_back(over_columns(std::move(add)));
+    const TermId begin = op(Op::kMul, program_.axis_value(block), whole(kWidth));
+    const TermId end = op(Op::kMin, op(Op::kAdd, begin, whole(kWidth)), program_.size(s0_));
+    Statement each = loop(Loop::Kind::kEach, {{i_, begin, end}}, std::move(k.body), true);
+    k.body = {over_columns(store(sums, {j()}, real(0))), std::move(each),
+              over_columns(store(result, {program_.axis_value(block), j()}, program_.load(sums, {j()})))};
   }
 
   TermId column_inside() { return pick(3) ? j() : op(Op::kSub, program_.size(s1_ - 1), j()); }

@@ -45,6 +45,12 @@ TEST(Verify, EachTargetIsWrittenOnceInItsType) {
 TEST(Verify, TheShapeOfKernels) {
   EXPECT_EQ(first("kernel k(i < 8) {\n phase j < 4 {\n phase k < 2 {\n }\n }\n store y[i] = 0.0\n}"),
             "phase k < 2 stands in another loop, in kernel k");
+  EXPECT_EQ(first("kernel k() {\n each i < 8 {\n each j < 4 {\n store y[i] = 0.0\n }\n }\n}"),
+            "each j < 4 stands in another loop, in kernel k");
+  EXPECT_EQ(first("kernel k() {\n each i < 8, vector 4 {\n store y[i] = 0.0\n }\n}"),
+            "rows that are walked one after the other are vectorised in kernel k");
+  EXPECT_EQ(first("kernel k() {\n each i < 8 {\n let v = x[i, 0]\n }\n phase j < 8 {\n store y[j] = v\n }\n}"),
+            "v is not known yet in kernel k");
   EXPECT_EQ(first("kernel k(i < 8) {\n sum s = 1.0\n store y[i] = 0.0\n}"), "fold s stands in no phase, in kernel k");
   EXPECT_EQ(first("kernel k() {\n row r: f32[8]\n phase i < 8 {\n store r[i] = 1.0\n store y[i] = r[i]\n }\n}"),
             "row r is read in the phase that fills it, in kernel k");

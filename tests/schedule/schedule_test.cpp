@@ -13,7 +13,7 @@ namespace magneto::schedule {
 namespace {
 
 const std::vector<std::vector<int64_t>> kSymbols = {{5, 37}, {1, 1}, {0, 3}, {3, 0}, {2, 16}, {17, 5}};
-const Shape kNarrow{.vector = 4, .unroll = 2, .columns = 2, .block = 8, .few_points = 3};
+const Shape kNarrow{.vector = 4, .unroll = 2, .columns = 2, .block = 8, .few_points = 3, .part_rows = 3};
 
 std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -74,13 +74,16 @@ std::vector<std::string> files() {
 INSTANTIATE_TEST_SUITE_P(Schedule, Files, testing::ValuesIn(files()), [](const auto& info) { return info.param; });
 
 TEST(Schedule, RandomEquationsComputeTheSame) {
+  int in_blocks = 0;
   for (unsigned seed = 0; seed < 150; ++seed) {
     const loop::Program program = random_equations(seed);
     const auto broken = loop::verify(program);
     ASSERT_TRUE(broken.empty()) << broken.front() << loop::print(program);
     judge(base::concat("random ", seed), program, {{4, 6}, {1, 9}, {0, 2}, {3, 0}});
     if (HasFatalFailure()) return;
+    in_blocks += loop::print(scheduled(program, kNarrow)).find("each ") != std::string::npos;
   }
+  EXPECT_GT(in_blocks, 3);  // every kind of kernel is judged
 }
 
 TEST(Schedule, AChainOfFiveThousandIsLinear) {

@@ -6,11 +6,13 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/headeronly/version.h>
 
 #include <algorithm>
 
+#include "aten/chain_internal.h"
 #include "aten/convert_internal.h"
 #include "aten/program.h"
 #include "aten/trace.h"
@@ -34,6 +36,12 @@ thread_local const MagnetoBackward* running_last = nullptr;
 constexpr size_t kMostBackwards = 16;
 constexpr size_t kOftenAsked = 3;
 
+bool any(const std::vector<bool>& flags) { return std::find(flags.begin(), flags.end(), true) != flags.end(); }
+bool meet(const std::vector<bool>& a, const std::vector<bool>& b) {
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i)
+    if (a[i] && b[i]) return true;
+  return false;
+}
 bool all(const std::vector<bool>& flags) { return std::find(flags.begin(), flags.end(), false) == flags.end(); }
 
 // The generators' states of another time; those of now come back at the end.
@@ -94,64 +102,129 @@ NodePtr make_backward_node(std::shared_ptr<const TrainingPlan> plan, MagnetoBack
 
 // ---- the plan ------------------------------------------------------------------------------------------------------
 
-Backward TrainingPlan::make_backward(const std::vector<bool>& through, const std::vector<bool>& gives) const {
-  Backward made{.run = nullptr, .reads = {}, .tangents = {}, .depends = {}, .gives = gives};
-  FunctionalJoint some;
-  if (!all(through)) {
-    some = make_functional_joint(examples, make_joint(*program, examples, through));
-    if (!some.reason.empty() || !some.conditions.empty()) return made;
+Backward TrainingPlan::make_backward(const JointOf& asked, const std::vector<bool>& gives) const {
+  Backward made;
+  const auto none = [&](std::string reason) {
+    made.reason = std::move(reason);
+    return made;
+  };
+  graph::Graph graph;
+  if (all(asked.through) && asked.blocked.empty()) {
+    graph = joint.graph;
+  } else {
+    FunctionalJoint some = make_functional_joint(examples, make_joint(*program, examples, asked));
+    if (!some.reason.empty()) return none(some.reason);
+    for (const types::Condition& condition : some.conditions)
+      if (std::find(joint.conditions.begin(), joint.conditions.end(), condition) == joint.conditions.end())
+        return none("it holds for some sizes only");
+    graph = std::move(some.graph);
   }
-  graph::Graph graph = all(through) ? joint.graph : std::move(some.graph);
-  for (size_t g = 0; g < wanted.size(); ++g)
-    if (!gives[g]) graph.outputs[joint.halves.outputs + wanted[g]] = graph::ValueId();
+  for (size_t g = 0; g < gives.size(); ++g)
+    if (!gives[g])
+      graph.outputs[joint.halves.outputs + (g < wanted.size() ? wanted[g] : examples.size() + g - wanted.size())] = {};
   for (const Saved& one : saved) {  // the same forward, so the same values
-    if (one.value.index() >= graph.values().size()) return made;
+    if (one.value.index() >= graph.values().size()) return none("it needs other values than those that were kept");
     const graph::Value &here = graph.value(one.value), &there = joint.graph.value(one.value);
-    if (here.maker != there.maker || !(here.type == there.type)) return made;
+    if (here.maker != there.maker || !(here.type == there.type))
+      return none("it needs other values than those that were kept");
   }
   Partition part = partition_again(graph, joint.halves, saved);
-  if (!part.reason.empty()) return made;
+  if (!part.reason.empty()) return none(part.reason);
   std::vector<at::Tensor> constants;
   for (const size_t c : part.backward_constants) constants.push_back(program->constants()[c]);
   for (const Saved& one : part.saved) made.reads.push_back(one.is_read);
   made.tangents = std::move(part.tangents);
   made.depends = std::move(part.depends);
-  made.run = compile(std::move(part.backward), std::move(constants));
+  made.run = compile(std::move(part.backward), std::move(constants), "backward");
   return made;
 }
 
+const Backward& TrainingPlan::full() const {
+  std::call_once(full_made_, [&] { full_.run = compile(facts.backward, full_constants_, "backward"); });
+  return full_;
+}
+
+void TrainingPlan::set_full(Backward full, std::vector<at::Tensor> constants) {
+  full_ = std::move(full);
+  full_constants_ = std::move(constants);
+}
+
 const Backward& TrainingPlan::backward(const std::vector<bool>& through, const std::vector<bool>& gives) const {
-  if (all(through) && all(gives)) return full_;
+  if (all(through) && all(gives)) return full();
   std::unique_lock<std::mutex> lock(mutex_);
   const auto known = others_.find({through, gives});
   if (known != others_.end() ? known->second.is_made : others_.size() >= kMostBackwards)
-    return known != others_.end() && known->second.backward.run ? known->second.backward : full_;
+    return known != others_.end() && known->second.backward.run ? known->second.backward : full();
   // To leave out gradients is only faster; to leave out tangents is what eager does: 0 * inf is not 0.
-  if (all(through) && ++others_[{through, gives}].asked < kOftenAsked) return full_;
+  if (all(through) && ++others_[{through, gives}].asked < kOftenAsked) return full();
   lock.unlock();  // this runs torch's engine
-  Backward made = make_backward(through, gives);
+  Backward made = make_backward({.through = through}, gives);
   lock.lock();
   Other& other = others_[{through, gives}];
   if (!other.is_made) {
     other.backward = std::move(made);
     other.is_made = true;
   }
-  return other.backward.run ? other.backward : full_;
+  return other.backward.run ? other.backward : full();
+}
+
+const Backward& TrainingPlan::part(const Part& part) const {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (const auto known = parts_.find(part); known != parts_.end()) return known->second;
+  lock.unlock();
+  std::vector<bool> gives(wanted.size(), part.inputs);
+  gives.insert(gives.end(), part.stops.begin(), part.stops.end());
+  Backward made = make_backward({.through = part.through, .blocked = part.looked}, gives);
+  lock.lock();
+  return parts_.emplace(part, std::move(made)).first->second;
+}
+
+const Program& TrainingPlan::again(const std::vector<bool>& looked) const {
+  if (std::find(looked.begin(), looked.end(), true) == looked.end()) return *roots_again;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_ptr<Program>& made = again_[looked];
+  if (!made) {
+    std::vector<Entry> entries;
+    for (size_t s = 0; s < looked.size(); ++s)
+      if (looked[s]) entries.push_back({joint.stops[s].value, joint.stops[s].complete});
+    made = enter_at(*program, entries, roots_again->graph().outputs);
+  }
+  return *made;
 }
 
 // ---- the node ------------------------------------------------------------------------------------------------------
 
 void MagnetoBackward::will_release_variables() { running_last = this; }
 
+// Eager lets go what an operator saved when that operator has run, and it does not run a second time. An operator runs
+// when a gradient comes through one of the tangents it depends on.
+bool MagnetoBackward::is_over(size_t k) const {
+  const auto& readers = plan_->readers[k];
+  return std::all_of(readers.begin(), readers.end(), [&](const auto& reader) { return meet(reader, kept[k].spent); });
+}
+
+void MagnetoBackward::check_again(const Backward& backward, const std::vector<bool>& through) const {
+  for (size_t k = 0; k < kept.size(); ++k) {
+    if (!backward.reads[k] || kept[k].spent.empty()) continue;
+    for (const std::vector<bool>& reader : plan_->readers[k])
+      TORCH_CHECK(!meet(reader, through) || !meet(reader, kept[k].spent), autograd::ERR_BACKWARD_TWICE);
+  }
+}
+
 void MagnetoBackward::release_variables() {
   std::lock_guard<std::mutex> lock(mutex_);
+  // Nodes of outputs may have run parts of their own; when all did, all is over.
+  const bool all_over = outputs.empty() ? !used_ : released_outputs_ == outputs.size();
   for (size_t k = 0; k < kept.size(); ++k) {
-    if (used_ && !used_->reads[k]) continue;  // eager would keep it: no operator that needs it was run
+    if (!all_over && !(used_ && used_->reads[k])) continue;
+    kept[k].spent.resize(through_.size());
+    for (size_t t = 0; t < through_.size(); ++t) kept[k].spent[t] = kept[k].spent[t] || through_[t];
+    if (!all_over && !is_over(k)) continue;
     kept[k].variable.reset_data();
     kept[k].tensor.reset();
     kept[k].is_gone = true;
   }
-  if (!used_ || used_ == &plan_->full()) {
+  if (all_over || plan_->is_full(used_)) {
     generator_states.clear();
     originals.clear();
   }
@@ -166,7 +239,7 @@ std::vector<at::Tensor> MagnetoBackward::take_inputs(const Backward& backward, b
     TORCH_CHECK(!one.is_gone, autograd::ERR_BACKWARD_TWICE);
     if (one.is_variable)
       inputs.push_back(one.variable.unpack(one.is_output ? getptr() : nullptr));
-    else if (last)
+    else if (last && plan_->readers[k].size() == 1 && meet(plan_->readers[k][0], through_))
       inputs.push_back(std::move(one.tensor)), one.is_gone = true;
     else
       inputs.push_back(one.tensor);
@@ -191,23 +264,29 @@ at::Tensor MagnetoBackward::laid_out(const at::Tensor& tangent, const types::Ten
 variable_list MagnetoBackward::apply(variable_list&& tangents) {
   const bool last = std::exchange(running_last, nullptr) == this;
   const size_t count = plan_->wanted.size();
-  std::vector<bool> through(tangents.size()), gives(count);
+  std::vector<bool> through(tangents.size()), gives(count), looked;
   for (size_t t = 0; t < tangents.size(); ++t) through[t] = tangents[t].defined();
-  if (std::find(through.begin(), through.end(), true) == through.end()) return variable_list(count);
-  if (c10::GradMode::is_enabled()) return apply_again(tangents);
+  if (!outputs.empty()) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (auto look = looks_.extract(autograd::get_current_graph_task_id())) looked = std::move(look.mapped().looked);
+  }
+  if (!any(through)) return variable_list(count);
+  variable_list results;
+  if (c10::GradMode::is_enabled()) {
+    results = repeat(looked, tangents);
+    results.resize(count);
+    return results;
+  }
   for (size_t g = 0; g < count; ++g) gives[g] = task_should_compute_output(g);
-  const Backward& backward = plan_->backward(through, gives);
-
+  const Backward& backward = any(looked)
+                                 ? plan_->part({std::move(looked), through, std::vector<bool>(stops.size()), true})
+                                 : plan_->backward(through, gives);
   std::lock_guard<std::mutex> lock(mutex_);
-  at::AutoDispatchBelowADInplaceOrView below;
-  std::vector<at::Tensor> inputs = take_inputs(backward, last);
-  for (const size_t t : backward.tangents) inputs.push_back(laid_out(tangents[t], plan_->tangents[t]));
-  tangents.clear();
+  check_again(backward, through);
   used_ = &backward;
-  c10::SmallVector<at::Tensor, 8> gradients;
-  const Executable::Failure failure = backward.run->run(inputs, symbols, gradients);
-  if (failure.error) std::rethrow_exception(failure.error);
-  variable_list results(count);
+  through_ = through;
+  variable_list gradients = run(backward, tangents, last);
+  results.resize(count);
   for (size_t g = 0; g < count; ++g) {
     const std::vector<bool>& depends = backward.depends[plan_->wanted[g]];
     for (size_t t = 0; t < depends.size(); ++t)
@@ -216,9 +295,121 @@ variable_list MagnetoBackward::apply(variable_list&& tangents) {
   return results;
 }
 
-// A backward that is to be differentiated: the program once more, above autograd, and torch's engine through it. Each
-// input stands behind a view of itself, so that the engine does not walk from one input to another.
-variable_list MagnetoBackward::apply_again(const variable_list& tangents) {
+variable_list MagnetoBackward::run(const Backward& backward, const variable_list& tangents, bool last) {
+  TORCH_CHECK(backward.run,
+              "magneto: somebody looks at the gradient of an output of a compiled function that others were ",
+              "computed from (a hook, retain_grad or autograd.grad), and it cannot be had: ", backward.reason,
+              ". Cure: leave this function uncompiled");
+  at::AutoDispatchBelowADInplaceOrView below;
+  std::vector<at::Tensor> inputs = take_inputs(backward, last);
+  for (const size_t t : backward.tangents) inputs.push_back(laid_out(tangents[t], plan_->tangents[t]));
+  c10::SmallVector<at::Tensor, 8> gradients;
+  const Executable::Failure failure = backward.run->run(inputs, symbols, gradients);
+  if (failure.error) std::rethrow_exception(failure.error);
+  return {gradients.begin(), gradients.end()};
+}
+
+// ---- outputs that were computed from others ------------------------------------------------------------------------
+
+// Somebody sees the gradients that come to a stop: now, or when they are differentiated themselves.
+bool MagnetoBackward::is_looked_at(size_t stop) const {
+  if (c10::GradMode::is_enabled() && !stops[stop].original.tensor.expired()) return true;
+  const auto* chosen = autograd::get_current_graph_task_exec_info();
+  return std::any_of(stops[stop].nodes.begin(), stops[stop].nodes.end(), [&](autograd::Node* node) {
+    if (!node->tensor_pre_hooks().empty() || !node->retains_grad_hooks().empty() || !node->pre_hooks().empty() ||
+        !node->post_hooks().empty())
+      return true;
+    if (!chosen || chosen->empty()) return false;
+    const auto known = chosen->find(node);
+    return known != chosen->end() && known->second.captures_;
+  });
+}
+
+// This run of the engine comes to the node of this output, sooner or later.
+bool MagnetoBackward::is_awaited(size_t tangent) const {
+  const auto* there = autograd::get_current_graph_task_nodes_in_graph();
+  auto* node = const_cast<autograd::Node*>(outputs[tangent]);
+  if (!node || (there && !there->count(node))) return false;
+  const auto* chosen = autograd::get_current_graph_task_exec_info();
+  if (!chosen || chosen->empty()) return true;
+  const auto known = chosen->find(node);
+  return known != chosen->end() && known->second.should_execute();
+}
+
+variable_list MagnetoBackward::arrive(size_t tangent, const at::Tensor& gradient) {
+  TrainingPlan::Part part;
+  variable_list tangents, results(stops.size());
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Look& look = looks_[autograd::get_current_graph_task_id()];
+    look.looked.resize(stops.size());
+    look.arrived.resize(outputs.size());
+    look.tangents.resize(outputs.size());
+    look.arrived[tangent] = true;
+    look.tangents[tangent] = gradient;
+    for (size_t s = 0; s < stops.size(); ++s)
+      if (plan_->reaches[tangent][s] && !look.looked[s]) look.looked[s] = is_looked_at(s);
+    part.stops.resize(stops.size());
+    for (const size_t s : plan_->joint.behind[tangent])
+      part.stops[s] = look.looked[s] && std::all_of(plan_->before[s].begin(), plan_->before[s].end(),
+                                                    [&](size_t t) { return look.arrived[t] || !is_awaited(t); });
+    part.looked = look.looked;
+    part.through.resize(outputs.size());
+    for (size_t t = 0; t < outputs.size(); ++t)
+      for (size_t s = 0; s < stops.size() && !part.through[t]; ++s)
+        part.through[t] = part.stops[s] && look.tangents[t].defined() && plan_->reaches[t][s];
+    tangents = look.tangents;
+  }
+  if (!any(part.through)) return results;
+  variable_list gradients;
+  ptrdiff_t first = static_cast<ptrdiff_t>(plan_->examples.size());
+  if (c10::GradMode::is_enabled()) {
+    for (size_t t = 0; t < tangents.size(); ++t)
+      if (!part.through[t]) tangents[t].reset();
+    gradients = repeat(part.looked, tangents);
+    first = static_cast<ptrdiff_t>(plan_->wanted.size());
+  } else {
+    const Backward& backward = plan_->part(part);
+    std::lock_guard<std::mutex> lock(mutex_);
+    gradients = run(backward, tangents, /*last=*/false);
+  }
+  for (size_t s = 0; s < stops.size(); ++s)
+    if (part.stops[s]) results[s] = gradients[static_cast<size_t>(first) + s];
+  return results;
+}
+
+void MagnetoBackward::check_output_again(size_t tangent) const {
+  TrainingPlan::Part part{std::vector<bool>(stops.size()), std::vector<bool>(outputs.size()), {}, true};
+  for (const size_t s : plan_->joint.behind[tangent]) part.looked[s] = true;
+  part.stops = part.looked;
+  part.through[tangent] = true;
+  TORCH_CHECK(!any(plan_->part(part).reads), autograd::ERR_BACKWARD_TWICE);
+}
+
+void MagnetoBackward::release_output() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  ++released_outputs_;
+}
+
+void MagnetoBackward::forget_output(size_t tangent) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  outputs[tangent] = nullptr;
+}
+
+// ---- a backward that is to be differentiated -----------------------------------------------------------------------
+
+at::Tensor MagnetoBackward::original(const Original& of, const std::string& name) const {
+  auto impl = of.tensor.lock();
+  if (!impl) refuse_again(name + " is gone", "keep a reference to it until then, or leave this function uncompiled");
+  at::Tensor tensor(std::move(impl));
+  if (!tensor.is_inference() && tensor._version() != of.version)
+    refuse_again(name + " was changed in place since", "clone it before it is changed");
+  return tensor;
+}
+
+// The program once more, above autograd, and torch's engine through it, to the inputs and to the stops that somebody
+// looks at. Each stands behind a view of itself, so that the engine does not walk from one to another.
+variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const variable_list& tangents) {
   const graph::Graph& graph = plan_->program->graph();
   const auto name = [&](size_t i) {
     const std::string& known = graph.value(graph.inputs()[i]).name;
@@ -227,35 +418,32 @@ variable_list MagnetoBackward::apply_again(const variable_list& tangents) {
   TORCH_CHECK(!originals.empty() || graph.inputs().empty(), autograd::ERR_BACKWARD_TWICE);
   std::vector<at::Tensor> inputs;
   for (size_t i = 0; i < originals.size(); ++i) {
-    auto impl = originals[i].tensor.lock();
-    if (!impl)
-      refuse_again(name(i) + " is gone", "keep a reference to it until then, or leave this function uncompiled");
-    at::Tensor input(std::move(impl));
+    inputs.push_back(original(originals[i], name(i)));
     if (plan_->joint.needs_before[i])
       refuse_again(name(i) + " was written to by the function", "leave this function uncompiled");
-    if (!input.is_inference() && input._version() != originals[i].version)
-      refuse_again(name(i) + " was changed in place since", "clone it before it is changed");
-    inputs.push_back(std::move(input));
   }
   for (const size_t stored : plan_->joint.stored) inputs[stored] = inputs[stored].detach().clone();
+  std::vector<std::pair<size_t, size_t>> places;  // among the results, among the inputs
+  for (size_t g = 0; g < plan_->wanted.size(); ++g)
+    if (inputs[plan_->wanted[g]].requires_grad() && task_should_compute_output(g))
+      places.emplace_back(g, plan_->wanted[g]);
+  for (size_t s = 0; s < looked.size(); ++s) {
+    if (!looked[s]) continue;
+    places.emplace_back(plan_->wanted.size() + s, inputs.size());
+    inputs.push_back(original(stops[s].original, "output " + std::to_string(plan_->joint.stops[s].output)));
+  }
   for (at::Tensor& input : inputs)
     if (input.requires_grad()) input = input.view_as(input);
   for (const at::Tensor& state : generator_states)
     if (!state.defined()) refuse_again("its random numbers cannot be drawn again", "leave this function uncompiled");
 
   autograd::edge_list roots, captures;
-  std::vector<size_t> captured;
-  for (size_t g = 0; g < plan_->wanted.size(); ++g) {
-    const at::Tensor& input = inputs[plan_->wanted[g]];
-    if (!input.requires_grad() || !task_should_compute_output(g)) continue;
-    captures.push_back(autograd::impl::gradient_edge(input));
-    captured.push_back(g);
-  }
+  for (const auto& [result, input] : places) captures.push_back(autograd::impl::gradient_edge(inputs[input]));
   c10::SmallVector<at::Tensor, 8> again;
   Executable::Failure failure;
   {
     GeneratorsAsTheyWere generators(plan_->random_on, generator_states);
-    failure = plan_->roots_again->run(inputs, symbols, again);
+    failure = plan_->again(looked).run(inputs, symbols, again);
   }
   if (failure.error) std::rethrow_exception(failure.error);
   variable_list given;
@@ -264,11 +452,11 @@ variable_list MagnetoBackward::apply_again(const variable_list& tangents) {
     roots.push_back(autograd::impl::gradient_edge(again[t]));
     given.push_back(tangents[t]);
   }
-  variable_list results(plan_->wanted.size());
+  variable_list results(plan_->wanted.size() + stops.size());
   if (captures.empty()) return results;
   variable_list gradients = autograd::Engine::get_default_engine().execute(
       roots, given, /*keep_graph=*/true, /*create_graph=*/true, /*accumulate_grad=*/false, captures);
-  for (size_t c = 0; c < captured.size(); ++c) results[captured[c]] = std::move(gradients[c]);
+  for (size_t c = 0; c < places.size(); ++c) results[places[c].first] = std::move(gradients[c]);
   return results;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "aten/operators_internal.h"
 #include "aten/program.h"
@@ -68,7 +69,6 @@ class Chain final : public Executable {
   }
 
   bool writes_inputs() const override { return whole_->writes_inputs(); }
-  std::span<const std::shared_ptr<Executable>> executables() const { return executables_; }
 
  private:
   const std::shared_ptr<Program> whole_;
@@ -76,6 +76,37 @@ class Chain final : public Executable {
   const std::vector<std::shared_ptr<Executable>> executables_;
   std::vector<bool> changes_;        ///< of each piece: it cannot be run again
   std::vector<size_t> last_reader_;  ///< of each value: the piece after which nobody needs it
+};
+
+// Copies nodes into another graph. What is read must have a name there.
+class Copying {
+ public:
+  explicit Copying(const Graph& from) : from_(from) { graph.conditions = from.conditions; }
+
+  void add_input(ValueId id) { renamed[id] = graph.add_input(from_.value(id).type, from_.value(id).name); }
+  void add_constant(ValueId id) { renamed[id] = graph.add_constant(from_.value(id).type); }
+  void add_node(const Node& node) {
+    Node copy = node;
+    for (graph::Arg& arg : copy.args) {
+      if (auto* one = std::get_if<ValueId>(&arg); one && one->valid()) *one = renamed.at(*one);
+      if (auto* list = std::get_if<std::vector<ValueId>>(&arg))
+        for (ValueId& id : *list)
+          if (id.valid()) id = renamed.at(id);
+    }
+    for (ValueId& id : copy.outputs) {
+      if (!id.valid()) continue;
+      if (!renamed.count(id)) renamed[id] = graph.add_value(from_.value(id).type);
+      id = renamed.at(id);
+    }
+    copy.place = graph.add_place(from_.places().at(copy.place));
+    graph.add_node(std::move(copy));
+  }
+
+  Graph graph;
+  std::unordered_map<ValueId, ValueId> renamed;
+
+ private:
+  const Graph& from_;
 };
 
 }  // namespace
@@ -103,12 +134,10 @@ std::vector<Piece> cut_into_pieces(const Program& program, const std::vector<siz
   for (size_t p = 0; p < ends.size(); ++p) {
     const size_t begin = p == 0 ? 0 : ends[p - 1];
     Piece piece;
-    Graph graph;
-    graph.conditions = from.conditions;
+    Copying copy(from);
     std::vector<bool> read(from.values().size());
     for (size_t n = begin; n < ends[p]; ++n)
       graph::for_each_read(from.nodes()[n], [&](ValueId id) { read[id.index()] = true; });
-    std::unordered_map<ValueId, ValueId> renamed;
     std::vector<ValueId> constants;
     std::vector<at::Tensor> tensors;
     for (size_t v = 0; v < from.values().size(); ++v) {
@@ -120,35 +149,42 @@ std::vector<Piece> cut_into_pieces(const Program& program, const std::vector<siz
         tensors.push_back(program.constants()[static_cast<size_t>(constant - from.constants().begin())]);
         continue;
       }
-      renamed[id] = graph.add_input(from.value(id).type, from.value(id).name);
+      copy.add_input(id);
       piece.inputs.push_back(id);
     }
-    for (const ValueId id : constants) renamed[id] = graph.add_constant(from.value(id).type);
-    for (size_t n = begin; n < ends[p]; ++n) {
-      Node copy = from.nodes()[n];
-      for (graph::Arg& arg : copy.args) {
-        if (auto* one = std::get_if<ValueId>(&arg); one && one->valid()) *one = renamed.at(*one);
-        if (auto* list = std::get_if<std::vector<ValueId>>(&arg))
-          for (ValueId& id : *list)
-            if (id.valid()) id = renamed.at(id);
-      }
-      for (ValueId& id : copy.outputs) {
-        if (!id.valid()) continue;
-        if (!renamed.count(id)) renamed[id] = graph.add_value(from.value(id).type);
-        id = renamed.at(id);
-      }
-      copy.place = graph.add_place(from.places().at(copy.place));
-      graph.add_node(std::move(copy));
-    }
+    for (const ValueId id : constants) copy.add_constant(id);
+    for (size_t n = begin; n < ends[p]; ++n) copy.add_node(from.nodes()[n]);
     for (size_t v = 0; v < from.values().size(); ++v)
       if (made_in[v] == p && last_read[v] > p) {
         piece.outputs.push_back(ValueId(v));
-        graph.outputs.push_back(renamed.at(ValueId(v)));
+        copy.graph.outputs.push_back(copy.renamed.at(ValueId(v)));
       }
-    piece.program = std::make_shared<Program>(std::move(graph), std::move(tensors));
+    piece.program = std::make_shared<Program>(std::move(copy.graph), std::move(tensors));
     pieces.push_back(std::move(piece));
   }
   return pieces;
+}
+
+std::unique_ptr<Program> enter_at(const Program& program, std::span<const Entry> entries,
+                                  std::span<const ValueId> outputs) {
+  const Graph& from = program.graph();
+  Copying copy(from);
+  for (const ValueId id : from.inputs()) copy.add_input(id);
+  std::vector<ValueId> given;
+  for (const Entry& entry : entries) given.push_back(copy.graph.add_input(from.value(entry.value).type, ""));
+  for (const ValueId id : from.constants()) copy.add_constant(id);
+  std::unordered_map<ValueId, ValueId> computed;
+  for (size_t n = 0; n <= from.nodes().size(); ++n) {
+    for (size_t e = 0; e < entries.size(); ++e)
+      if (entries[e].complete == n)
+        computed[entries[e].value] = std::exchange(copy.renamed.at(entries[e].value), given[e]);
+    if (n < from.nodes().size()) copy.add_node(from.nodes()[n]);
+  }
+  for (const ValueId id : outputs) {
+    const auto entered = computed.find(id);
+    copy.graph.outputs.push_back(entered == computed.end() ? copy.renamed.at(id) : entered->second);
+  }
+  return std::make_unique<Program>(std::move(copy.graph), program.constants());
 }
 
 std::shared_ptr<Executable> make_chain(std::shared_ptr<Program> whole, std::vector<Piece> pieces,
@@ -156,11 +192,6 @@ std::shared_ptr<Executable> make_chain(std::shared_ptr<Program> whole, std::vect
   base::check(pieces.size() == executables.size(), "chain: ", executables.size(), " executables for ", pieces.size(),
               " pieces");
   return std::make_shared<Chain>(std::move(whole), std::move(pieces), std::move(executables));
-}
-
-std::span<const std::shared_ptr<Executable>> pieces_of(const Executable& executable) {
-  const auto* chain = dynamic_cast<const Chain*>(&executable);
-  return chain ? chain->executables() : std::span<const std::shared_ptr<Executable>>();
 }
 
 }  // namespace magneto::aten

@@ -1,4 +1,5 @@
-// aten/chain_internal.h: a program in pieces that run one after the other, each on what those before it made.
+// aten/chain_internal.h: a program in pieces that run one after the other, each on what those before it made, or
+// entered in the middle.
 #pragma once
 #include <memory>
 #include <span>
@@ -20,11 +21,19 @@ struct Piece {
 /// `cuts` are counts of nodes, rising.
 std::vector<Piece> cut_into_pieces(const Program& program, const std::vector<size_t>& cuts);
 
+/// A value of a program that is known from outside once so many nodes have run.
+struct Entry {
+  graph::ValueId value;
+  size_t complete = 0;
+};
+/// The program with these outputs, on its inputs and, behind them, on these values: whoever reads one of them once it
+/// is complete reads what was given, but an output is what the program computes. All nodes stay, so that random numbers
+/// are drawn as before.
+std::unique_ptr<Program> enter_at(const Program& program, std::span<const Entry> entries,
+                                  std::span<const graph::ValueId> outputs);
+
 /// Runs the pieces; `executables` are what computes them, in order.
 std::shared_ptr<Executable> make_chain(std::shared_ptr<Program> whole, std::vector<Piece> pieces,
                                        std::vector<std::shared_ptr<Executable>> executables);
-
-/// What computes the pieces; empty where it is no chain.
-std::span<const std::shared_ptr<Executable>> pieces_of(const Executable& executable);
 
 }  // namespace magneto::aten

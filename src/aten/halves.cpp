@@ -35,6 +35,9 @@ class Arranging {
     if (!values_.reason.empty()) return none(values_.reason);
     made_.conditions = joint_.conditions;
     made_.root_at = joint_.root_at;
+    made_.stops = joint_.stops;
+    made_.behind = joint_.behind;
+    made_.order = joint_.order;
     place_roots();
     if (made_.reason.empty()) place_outputs();
     if (made_.reason.empty()) check_stores();
@@ -86,13 +89,13 @@ class Arranging {
     }
   }
 
-  // The views that leave, as a graph of their own over the roots.
+  // The views that leave, as graphs of their own, one over each root.
   void place_outputs() {
     std::unordered_map<ValueId, ValueId> renamed;
-    std::vector<bool> chosen(values_.graph.nodes().size());
+    std::vector<size_t> root_of(values_.graph.nodes().size(), Joint::kNone);  // of nodes that make such views
     for (const FunctionalJoint::Root& root : made_.roots)
-      renamed[root.value] = made_.views.add_input(values_.graph.value(root.value).type, "");
-    std::vector<ValueId> wanted;
+      renamed[root.value] = made_.views.emplace_back().add_input(values_.graph.value(root.value).type, "");
+    std::vector<std::vector<ValueId>> wanted(made_.roots.size());
     for (size_t o = 0; o < joint_.outputs; ++o) {
       FunctionalJoint::Output output{.root = joint_.root_of[o]};
       if (output.root != Joint::kNone && values_.graph.outputs[o] != made_.roots[output.root].value) {
@@ -100,34 +103,36 @@ class Arranging {
           made_.reason = "an output that is neither a tensor of its own nor a view";
           return;
         }
-        output.view = wanted.size();
-        wanted.push_back(values_.graph.outputs[o]);
+        output.view = wanted[output.root].size();
+        wanted[output.root].push_back(values_.graph.outputs[o]);
         const ValueId bottom = made_.roots[output.root].value;
-        for (ValueId id = wanted.back(); id != bottom;) {
+        for (ValueId id = values_.graph.outputs[o]; id != bottom;) {
           const graph::NodeId maker = values_.graph.value(id).maker;
           if (!maker.valid()) {
             made_.reason = "an output is a view of memory that the graph does not hold";
             return;
           }
-          chosen[maker.index()] = true;
+          root_of[maker.index()] = output.root;
           id = std::get<ValueId>(values_.graph.node(maker).args.at(0));
         }
       }
       made_.outputs.push_back(output);
     }
-    for (size_t n = 0; n < chosen.size(); ++n) {
-      if (!chosen[n]) continue;
+    for (size_t n = 0; n < root_of.size(); ++n) {
+      if (root_of[n] == Joint::kNone) continue;
+      Graph& views = made_.views[root_of[n]];
       Node view = values_.graph.nodes()[n];
       view.args[0] = renamed.at(std::get<ValueId>(view.args[0]));
-      view.place = made_.views.add_place(values_.graph.places().at(view.place));
+      view.place = views.add_place(values_.graph.places().at(view.place));
       for (ValueId& id : view.outputs) {
-        const ValueId made = made_.views.add_value(values_.graph.value(id).type);
+        const ValueId made = views.add_value(values_.graph.value(id).type);
         renamed[id] = made;
         id = made;
       }
-      made_.views.add_node(std::move(view));
+      views.add_node(std::move(view));
     }
-    for (const ValueId id : wanted) made_.views.outputs.push_back(renamed.at(id));
+    for (size_t r = 0; r < wanted.size(); ++r)
+      for (const ValueId id : wanted[r]) made_.views[r].outputs.push_back(renamed.at(id));
   }
 
   size_t input_of(ValueId id) const {
@@ -153,7 +158,11 @@ class Arranging {
   void arrange() {
     made_.graph = std::move(values_.graph);
     std::vector<ValueId> outputs = std::move(forward_outputs_);
-    made_.halves = {.inputs = joint_.inputs, .outputs = outputs.size(), .lasting = {}, .hints = joint_.hints};
+    made_.halves = {.inputs = joint_.inputs,
+                    .outputs = outputs.size(),
+                    .lasting = {},
+                    .hints = joint_.hints,
+                    .only_forward = !joint_.stops.empty()};
     for (const at::Tensor& example : examples_)
       made_.halves.lasting.push_back(example.requires_grad() && example.is_leaf());
     const auto gradients = made_.graph.outputs.begin() + static_cast<ptrdiff_t>(joint_.outputs + joint_.roots);

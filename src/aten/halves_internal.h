@@ -22,14 +22,17 @@ struct FunctionalJoint {
   };
   struct Output {
     size_t root = Joint::kNone;  ///< kNone: undefined
-    size_t view = Joint::kNone;  ///< which output of `views`; kNone: the root itself
+    size_t view = Joint::kNone;  ///< which output of the root's views; kNone: the root itself
   };
   graph::Graph graph;
   autograd::Halves halves;
   std::vector<Root> roots;
   std::vector<size_t> root_at;  ///< of each tangent
   std::vector<Output> outputs;
-  graph::Graph views;  ///< inputs: all roots; outputs: those outputs of the program that are views of them
+  std::vector<graph::Graph> views;  ///< of each root, its input: those outputs of the program that are views of it
+  std::vector<Joint::Stop> stops;   ///< and the next two: as in Joint
+  std::vector<std::vector<size_t>> behind;
+  std::vector<size_t> order;
   std::vector<types::Condition> conditions;
   std::vector<bool> needs_before;  ///< of each input: a root with a tangent needs it as it was before a store
   std::vector<size_t> stored;      ///< inputs that are stored to

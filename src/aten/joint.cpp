@@ -10,9 +10,11 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <memory>
 #include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "aten/operators_internal.h"
 #include "aten/program.h"
@@ -148,14 +150,18 @@ class Joining {
     }
   }
 
-  Joint run(const std::vector<bool>& through, bool pieces) {
+  Joint run(const JointOf& asked) {
     InTrace here(trace_);
     NoSavedTensorHooks unpacked;
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // casts stand in the graph
     for (const graph::Node& node : from_.nodes()) repeat(node);
     find_roots();
-    if (pieces && find_cuts()) return std::move(made_);
-    std::vector<at::Tensor> gradients = run_backward(through);
+    find_stops();
+    if (asked.pieces) {
+      find_cuts();
+      return std::move(made_);
+    }
+    std::vector<at::Tensor> gradients = run_backward(asked);
     finish(gradients);
     return std::move(made_);
   }
@@ -305,34 +311,105 @@ class Joining {
     return seen;
   }
 
-  bool find_cuts() {
-    // Views that leave are made anew on their roots: what lies behind the roots is computed here.
-    torch::autograd::edge_list behind_roots;
-    for (const size_t r : made_.root_at)
-      for (const auto& edge : roots_[r].grad_fn()->next_edges()) behind_roots.push_back(edge);
-    const auto seen = nodes_behind(behind_roots);
-    for (const ValueId output : from_.outputs) {
-      if (!output.valid() || !tensors_[output.index()].grad_fn()) continue;
-      if (seen.count(tensors_[output.index()].grad_fn().get())) made_.cuts.push_back(last_change(output));
+  void find_stops() {
+    namespace autograd = torch::autograd;
+    std::unordered_map<autograd::Edge, size_t> outputs, stops;
+    for (size_t o = 0; o < from_.outputs.size(); ++o) {
+      if (!from_.outputs[o].valid()) continue;
+      const at::Tensor& tensor = tensors_[from_.outputs[o].index()];
+      if (tensor.grad_fn()) outputs.emplace(autograd::impl::gradient_edge(tensor), o);
     }
+    // Views that leave are made anew on their roots: what lies behind the roots is computed here.
+    autograd::edge_list roots;
+    for (const size_t r : made_.root_at) roots.push_back(autograd::impl::gradient_edge(roots_[r]));
+    const auto seen = nodes_behind(roots);
+    std::vector<bool> on_the_way(from_.outputs.size());
+    for (autograd::Node* node : seen)
+      for (const autograd::Edge& edge : node->next_edges())
+        if (const auto at = outputs.find(edge); at != outputs.end()) on_the_way[at->second] = true;
+    for (const auto& [edge, output] : outputs)
+      if (on_the_way[output]) stops.emplace(edge, 0);
+    if (stops.empty()) return;
+    const auto written = last_writes();
+    for (size_t o = 0; o < on_the_way.size(); ++o) {
+      if (!on_the_way[o]) continue;
+      const ValueId value = from_.outputs[o];
+      const auto last = written.find(root(value));
+      const size_t made = from_.value(value).maker.index() + 1;
+      made_.stops.push_back(
+          {.output = o, .value = value, .complete = last == written.end() ? made : std::max(made, last->second)});
+    }
+    std::stable_sort(made_.stops.begin(), made_.stops.end(), [&](const Joint::Stop& a, const Joint::Stop& b) {
+      return height(tensors_[a.value.index()]) < height(tensors_[b.value.index()]);
+    });
+    for (size_t s = 0; s < made_.stops.size(); ++s)
+      stops[autograd::impl::gradient_edge(tensors_[made_.stops[s].value.index()])] = s;
+    find_behind({seen.begin(), seen.end()}, stops);
+    find_order();
+  }
+
+  /// Larger than that of every tensor it was computed from.
+  static uint64_t height(const at::Tensor& tensor) { return tensor.grad_fn()->topological_nr(); }
+
+  /// From the inputs up: which stops a node leads to before any other stop.
+  void find_behind(std::vector<torch::autograd::Node*> nodes,
+                   const std::unordered_map<torch::autograd::Edge, size_t>& stops) {
+    std::sort(nodes.begin(), nodes.end(),
+              [](const auto* a, const auto* b) { return a->topological_nr() < b->topological_nr(); });
+    const size_t words = (made_.stops.size() + 63) / 64;
+    std::unordered_map<const torch::autograd::Node*, std::vector<uint64_t>> behind;
+    for (const torch::autograd::Node* node : nodes) {
+      std::vector<uint64_t> all(words);
+      for (const torch::autograd::Edge& edge : node->next_edges()) {
+        if (!edge.function) continue;
+        if (const auto stop = stops.find(edge); stop != stops.end())
+          all[stop->second / 64] |= uint64_t{1} << (stop->second % 64);
+        else if (const auto below = behind.find(edge.function.get()); below != behind.end())
+          for (size_t w = 0; w < words; ++w) all[w] |= below->second[w];
+      }
+      behind.emplace(node, std::move(all));
+    }
+    const auto list = [&](const at::Tensor& tensor) {
+      const std::vector<uint64_t>& all = behind.at(tensor.grad_fn().get());
+      std::vector<size_t> some;
+      for (size_t s = 0; s < made_.stops.size(); ++s)
+        if (all[s / 64] >> (s % 64) & 1) some.push_back(s);
+      return some;
+    };
+    for (Joint::Stop& stop : made_.stops) stop.behind = list(tensors_[stop.value.index()]);
+    for (const size_t r : made_.root_at) made_.behind.push_back(list(roots_[r]));
+  }
+
+  void find_order() {
+    for (size_t t = 0; t < made_.root_at.size(); ++t) made_.order.push_back(t);
+    std::stable_sort(made_.order.begin(), made_.order.end(), [&](size_t a, size_t b) {
+      return height(roots_[made_.root_at[a]]) < height(roots_[made_.root_at[b]]);
+    });
+    for (size_t t = 0; t < made_.root_at.size(); ++t)
+      for (const size_t s : made_.behind[t]) {
+        const size_t below = made_.root_of[made_.stops[s].output];
+        if (made_.tangent_of[below] != Joint::kNone && height(roots_[below]) >= height(roots_[made_.root_at[t]]))
+          impossible("an output was computed from memory that depends on it");
+      }
+  }
+
+  void find_cuts() {
+    for (const Joint::Stop& stop : made_.stops) made_.cuts.push_back(stop.complete);
     std::sort(made_.cuts.begin(), made_.cuts.end());
     made_.cuts.erase(std::unique(made_.cuts.begin(), made_.cuts.end()), made_.cuts.end());
     std::erase(made_.cuts, from_.nodes().size());
     for (const at::Tensor& tensor : tensors_) made_.requires_grad.push_back(tensor.defined() && tensor.requires_grad());
-    return !made_.cuts.empty();
   }
 
-  /// Behind the node that makes this tensor, and behind all that write to its memory.
-  size_t last_change(ValueId id) const {
-    size_t last = from_.value(id).maker.valid() ? from_.value(id).maker.index() + 1 : 0;
-    const ValueId memory = root(id);
-    for (size_t n = last; n < from_.nodes().size(); ++n) {
+  /// Of each tensor whose memory is written to: the count of nodes up to the last that does.
+  std::unordered_map<ValueId, size_t> last_writes() const {
+    std::unordered_map<ValueId, size_t> last;
+    for (size_t n = 0; n < from_.nodes().size(); ++n) {
       const graph::Node& node = from_.nodes()[n];
       const Operator& op = operator_named(node.op);
       for (size_t a = 0; op.writes_anything && a < node.args.size(); ++a)
-        if (const auto* written = std::get_if<ValueId>(&node.args[a]);
-            op.writes[a] && written && written->valid() && root(*written) == memory)
-          last = n + 1;
+        if (const auto* written = std::get_if<ValueId>(&node.args[a]); op.writes[a] && written && written->valid())
+          last[root(*written)] = n + 1;
     }
     return last;
   }
@@ -350,7 +427,21 @@ class Joining {
         impossible(node->name(), " is written in Python");
   }
 
-  std::vector<at::Tensor> run_backward(const std::vector<bool>& through) {
+  // Takes what comes to a tensor, and lets only its own tangent through.
+  struct Blocked final : torch::autograd::FunctionPreHook {
+    Blocked(size_t place, at::Tensor* into, at::Tensor own) : input(place), taken(into), tangent(std::move(own)) {}
+    torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+      torch::autograd::variable_list rest = gradients;
+      *taken = std::exchange(rest.at(input), tangent);
+      return rest;
+    }
+    const size_t input;
+    at::Tensor* const taken;
+    const at::Tensor tangent;
+  };
+
+  /// The gradients of the inputs, then those of the stops where some are blocked.
+  std::vector<at::Tensor> run_backward(const JointOf& asked) {
     namespace autograd = torch::autograd;
     check_inputs();
     forward_nodes_ = trace_.graph().nodes().size();
@@ -364,7 +455,7 @@ class Joining {
       types::TensorType type = trace_.graph().value(*trace_.find(root)).type;
       type.offset = 0;
       at::Tensor tangent = trace_.stand_in(std::move(type), "tangent");
-      if (!through.empty() && !through.at(t)) continue;
+      if (!asked.through.empty() && !asked.through.at(t)) continue;
       work.roots.push_back(autograd::impl::gradient_edge(root));
       work.tangents.push_back(std::move(tangent));
     }
@@ -375,6 +466,15 @@ class Joining {
       work.captures.push_back(autograd::impl::gradient_edge(inputs_[i]));
     }
     check_nodes(work.roots);
+    std::vector<at::Tensor> at_stops(asked.blocked.size());
+    for (size_t s = 0; s < asked.blocked.size(); ++s) {
+      if (!asked.blocked[s]) continue;
+      const autograd::Edge edge = autograd::impl::gradient_edge(tensors_[made_.stops.at(s).value.index()]);
+      const auto own = std::find(work.roots.begin(), work.roots.end(), edge);
+      edge.function->add_tensor_pre_hook(std::make_unique<Blocked>(
+          edge.input_nr, &at_stops[s],
+          own == work.roots.end() ? at::Tensor() : work.tangents[static_cast<size_t>(own - work.roots.begin())]));
+    }
     run_waiting(
         [](void* argument) {
           auto& job = *static_cast<decltype(work)*>(argument);
@@ -390,6 +490,7 @@ class Joining {
     if (work.error) std::rethrow_exception(work.error);
     std::vector<at::Tensor> gradients(inputs_.size());
     for (size_t w = 0; w < wanted.size(); ++w) gradients[wanted[w]] = std::move(work.gradients.at(w));
+    gradients.insert(gradients.end(), at_stops.begin(), at_stops.end());
     return gradients;
   }
 
@@ -436,13 +537,12 @@ class Joining {
 
 }  // namespace
 
-Joint make_joint(const Program& program, std::span<const at::Tensor> examples, const std::vector<bool>& through,
-                 bool pieces) {
+Joint make_joint(const Program& program, std::span<const at::Tensor> examples, const JointOf& asked) {
   Joint none;
   try {
     if (c10::InferenceMode::is_enabled()) impossible("inference mode");
     if (torch::autograd::AnomalyMode::is_enabled()) impossible("anomaly mode");
-    return Joining(program, examples).run(through, pieces);
+    return Joining(program, examples).run(asked);
   } catch (const Impossible& why) {
     none.reason = why.reason;
   } catch (const c10::Error& error) {

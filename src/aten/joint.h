@@ -38,18 +38,37 @@ struct Joint {
   std::vector<types::Condition> conditions;
   std::string reason;  ///< not empty: why there is none; the rest has no meaning then
 
-  /// Where the program must be cut into several (counts of its nodes, rising), for a node each: an output on the way to
-  /// another one has a gradient that others can see (hooks, retain_grad, autograd.grad), all of it. Not empty: only
-  /// hints and requires_grad have a meaning.
+  /// Stops: outputs on the way to others. Such a tensor has a gradient that others can see (hooks, retain_grad,
+  /// autograd.grad), all of it.
+  struct Stop {
+    size_t output = 0;
+    graph::ValueId value;             ///< of the program
+    size_t complete = 0;              ///< the count of nodes after which nobody writes to it any more
+    std::vector<size_t> behind = {};  ///< the stops that it was computed from, without another one between
+  };
+  std::vector<Stop> stops;                  ///< each behind those that it was computed from
+  std::vector<std::vector<size_t>> behind;  ///< of each tangent: as Stop::behind, for its root
+  std::vector<size_t> order;                ///< tangents, each behind those that its stops are views of
+
+  /// Where only `pieces` were asked for: where to cut the program (counts of its nodes, rising), so that each stop ends
+  /// a piece. Only hints and requires_grad have a meaning then.
   std::vector<size_t> cuts;
   std::vector<bool> requires_grad;  ///< of each value of the program
 
   size_t tangents() const { return root_at.size(); }
 };
 
-/// `examples` are the program's inputs; their data are not read. Where `through` is given, only these tangents (counted
-/// as in the joint of all) come: torch then leaves out what depends on none of them. `pieces`: it may be cut.
-Joint make_joint(const Program& program, std::span<const at::Tensor> examples, const std::vector<bool>& through = {},
-                 bool pieces = false);
+/// What is asked of a joint graph. Nothing said: the whole of it.
+struct JointOf {
+  /// Only these tangents (counted as in the joint of all) come: torch leaves out what depends on none of them.
+  std::vector<bool> through = {};
+  /// What comes to these stops from the outputs computed from them ends there: it is a further output for each stop,
+  /// behind the gradients of the inputs. From a stop on, only its own tangent goes further, which is the whole then.
+  std::vector<bool> blocked = {};
+  bool pieces = false;  ///< no graph, only where to cut
+};
+
+/// `examples` are the program's inputs; their data are not read.
+Joint make_joint(const Program& program, std::span<const at::Tensor> examples, const JointOf& asked = {});
 
 }  // namespace magneto::aten

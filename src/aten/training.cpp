@@ -12,12 +12,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <unordered_set>
 
 #include "aten/backward_node_internal.h"
 #include "aten/chain_internal.h"
 #include "aten/convert_internal.h"
 #include "aten/operators_internal.h"
+#include "aten/output_node_internal.h"
 #include "aten/program.h"
 #include "base/check.h"
 #include "base/text.h"
@@ -46,8 +48,9 @@ bool overlap(std::span<const at::Tensor> inputs, const std::vector<size_t>& stor
 
 class Training final : public Executable {
  public:
-  explicit Training(std::shared_ptr<const TrainingPlan> plan, std::unique_ptr<Program> views)
-      : plan_(std::move(plan)), views_(std::move(views)) {}
+  Training(std::shared_ptr<const TrainingPlan> plan, std::vector<std::unique_ptr<Program>> views,
+           std::function<std::shared_ptr<Executable>()> make_pieces)
+      : plan_(std::move(plan)), views_(std::move(views)), make_pieces_(std::move(make_pieces)) {}
 
   Failure run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs) const override;
   bool writes_inputs() const override { return plan_->program->writes_inputs(); }
@@ -58,10 +61,16 @@ class Training final : public Executable {
   Failure run_with_node(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs,
                         bool& is_done) const;
   bool must_run_plainly(std::span<const at::Tensor> inputs, std::span<const int64_t> symbols) const;
+  /// Only precise edges will do: hooks of an input would be called with nothing where no gradient reaches it.
+  bool needs_pieces(std::span<const at::Tensor> inputs) const;
   void keep(MagnetoBackward& node, const std::vector<at::Tensor>& inputs, const Tensors& results) const;
+  void link_stops(MagnetoBackward& node, const Tensors& outputs, std::span<const NodePtr> bottoms) const;
 
   const std::shared_ptr<const TrainingPlan> plan_;
-  const std::unique_ptr<Program> views_;  ///< nullptr: no output is a view
+  const std::vector<std::unique_ptr<Program>> views_;  ///< of each root; nullptr: no output is a view of it
+  const std::function<std::shared_ptr<Executable>()> make_pieces_;
+  mutable std::once_flag pieces_made_;
+  mutable std::shared_ptr<Executable> pieces_;
 };
 
 // Somebody wants to see every tensor that is saved or every node, or a tensor is not what the plan was made for.
@@ -80,9 +89,22 @@ bool Training::must_run_plainly(std::span<const at::Tensor> inputs, std::span<co
   return overlap(inputs, plan_->joint.stored);
 }
 
+bool Training::needs_pieces(std::span<const at::Tensor> inputs) const {
+  return std::any_of(plan_->not_by_all.begin(), plan_->not_by_all.end(), [&](size_t i) {
+    const at::Tensor& input = inputs[i];
+    if (!input.requires_grad()) return false;
+    if (const auto& node = input.grad_fn()) return !node->tensor_pre_hooks().empty();
+    return !torch::autograd::impl::hooks(input).empty() || torch::autograd::impl::post_acc_grad_hooks(input);
+  });
+}
+
 Executable::Failure Training::run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols,
                                   Tensors& outputs) const {
   if (must_run_plainly(inputs, symbols)) return plan_->program->run(inputs, symbols, outputs);
+  if (needs_pieces(inputs)) {
+    std::call_once(pieces_made_, [&] { pieces_ = make_pieces_(); });
+    return (pieces_ ? pieces_ : plan_->program)->run(inputs, symbols, outputs);
+  }
   bool is_done = false;
   try {
     return run_with_node(inputs, symbols, outputs, is_done);
@@ -111,10 +133,7 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
     node->set_next_edges(std::move(edges));
     node->symbols.assign(symbols.begin(), symbols.end());
     node->originals.reserve(inputs.size());
-    for (const at::Tensor& input : inputs)
-      node->originals.push_back(
-          {c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>(input.getIntrusivePtr()),
-           input.is_inference() ? 0 : static_cast<uint32_t>(input._version())});
+    for (const at::Tensor& input : inputs) node->originals.emplace_back(input);
     if (!plan_->random_on.empty()) node->generator_states = generator_states(plan_->random_on);
   }
 
@@ -160,31 +179,70 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
         roots[r].unsafeGetTensorImpl()->bump_version();
     }
   }
+  // Of each root, the node at the bottom of its views. A node needs its edges before another has one to it: roots and
+  // their views come in the order in which they need one another, those without a gradient first.
+  std::vector<NodePtr> nodes(roots.size());
+  std::vector<c10::SmallVector<at::Tensor, 2>> views(roots.size());
+  const auto output = [&](size_t o) {
+    const auto& [r, view] = joint.outputs[o];
+    if (r == Joint::kNone) return at::Tensor();
+    return view == Joint::kNone ? roots[r] : views[r][view];
+  };
+  const auto make_views = [&](size_t r) -> Failure {
+    if (!views_[r]) return {};
+    at::Tensor root = roots[r];
+    Failure failure = views_[r]->run({&root, 1}, symbols, views[r]);
+    failure.changed = true;
+    return failure;
+  };
+  for (size_t r = 0; r < roots.size(); ++r)
+    if (joint.roots[r].tangent == Joint::kNone) {
+      if (const Failure failure = make_views(r); failure.error) return failure;
+      if (node && !joint.stops.empty() && roots[r].requires_grad())
+        nodes[r] = torch::autograd::impl::gradient_edge(roots[r]).function;
+    }
+  for (size_t k = 0; k < joint.root_at.size(); ++k) {
+    const size_t t = joint.stops.empty() ? k : joint.order[k], r = joint.root_at[t];
+    if (node && joint.stops.empty()) {
+      torch::autograd::set_history(roots[r], owner);
+    } else if (node) {
+      torch::autograd::edge_list edges{{owner, static_cast<uint32_t>(t)}};
+      for (const size_t s : joint.behind[t])
+        edges.push_back(torch::autograd::impl::gradient_edge(output(joint.stops[s].output)));
+      nodes[r] = make_output_node(plan_, t);
+      nodes[r]->set_next_edges(std::move(edges));
+      torch::autograd::set_history(roots[r], nodes[r]);
+    }
+    if (const Failure failure = make_views(r); failure.error) return failure;
+  }
   if (node) {
-    for (const size_t r : joint.root_at) torch::autograd::set_history(roots[r], owner);
+    if (!joint.stops.empty())
+      for (const size_t r : joint.root_at) node->add_input_metadata(roots[r]);
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
     torch::autograd::fire_node_creation_hooks(owner);
 #endif
     keep(*node, needed, results);
   }
-  results.clear();
-
-  c10::SmallVector<at::Tensor, 8> views;
-  if (views_) {
-    std::vector<at::Tensor> below = roots;
-    Failure failure = views_->run(below, symbols, views);
-    if (failure.error) {
-      failure.changed = true;
-      return failure;
-    }
-  }
-  for (const FunctionalJoint::Output& output : joint.outputs) {
-    if (output.root == Joint::kNone)
-      outputs.emplace_back();
-    else
-      outputs.push_back(output.view == Joint::kNone ? roots[output.root] : views[output.view]);
-  }
+  for (size_t o = 0; o < joint.outputs.size(); ++o) outputs.push_back(output(o));
+  if (node) link_stops(*node, outputs, nodes);
   return {};
+}
+
+void Training::link_stops(MagnetoBackward& node, const Tensors& outputs, std::span<const NodePtr> bottoms) const {
+  const FunctionalJoint& joint = plan_->joint;
+  if (joint.stops.empty()) return;
+  for (const size_t r : joint.root_at) node.outputs.push_back(bottoms[r].get());
+  const size_t first = outputs.size() - joint.outputs.size();
+  for (const Joint::Stop& stop : joint.stops) {
+    const at::Tensor& tensor = outputs[first + stop.output];
+    const size_t root = joint.outputs[stop.output].root;
+    MagnetoBackward::Stop& made = node.stops.emplace_back(MagnetoBackward::Stop{MagnetoBackward::Original(tensor), {}});
+    torch::autograd::Node* below = torch::autograd::impl::gradient_edge(tensor).function.get();
+    for (; below && below != bottoms[root].get();
+         below = below->num_outputs() ? below->next_edge(0).function.get() : nullptr)
+      made.nodes.push_back(below);
+    if (below && joint.roots[root].tangent != Joint::kNone) made.nodes.push_back(below);
+  }
 }
 
 void Training::keep(MagnetoBackward& node, const std::vector<at::Tensor>& inputs, const Tensors& results) const {
@@ -226,11 +284,13 @@ std::vector<c10::Device> random_devices(const Graph& graph) {
 
 // Inputs as make_joint looks at them, without the caller's memory.
 std::vector<at::Tensor> without_data(std::span<const at::Tensor> examples) {
+  c10::AutoGradMode grad_mode(true);
   std::vector<at::Tensor> made;
   for (const at::Tensor& example : examples) {
     at::Tensor empty = at::empty_strided(example.sizes(), example.strides(),
                                          example.options().device(c10::kMeta).requires_grad(false));
     if (example.requires_grad()) empty.set_requires_grad(true);
+    if (!example.is_leaf()) empty = empty.alias();
     made.push_back(std::move(empty));
   }
   return made;
@@ -246,12 +306,34 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-Joint timed_joint(const Program& program, std::span<const at::Tensor> examples, bool pieces, double* milliseconds) {
+Joint timed_joint(const Program& program, std::span<const at::Tensor> examples, double* milliseconds) {
   const auto start = std::chrono::steady_clock::now();
-  Joint joint = make_joint(program, examples, {}, pieces);
+  Joint joint = make_joint(program, examples);
   *milliseconds = milliseconds_since(start);
   return joint;
 }
+
+// Of each tangent: the stops behind it, also by way of others.
+void close_stops(TrainingPlan& plan) {
+  const FunctionalJoint& joint = plan.joint;
+  std::vector<std::vector<bool>> of_stop;
+  const auto all_behind = [&](const std::vector<size_t>& direct) {
+    std::vector<bool> all(joint.stops.size());
+    for (const size_t s : direct) {
+      all[s] = true;
+      for (size_t d = 0; d < s; ++d) all[d] = all[d] || of_stop[s][d];
+    }
+    return all;
+  };
+  for (const Joint::Stop& stop : joint.stops) of_stop.push_back(all_behind(stop.behind));
+  for (const std::vector<size_t>& direct : joint.behind) plan.reaches.push_back(all_behind(direct));
+  plan.before.resize(joint.stops.size());
+  for (size_t t = 0; t < joint.behind.size(); ++t)
+    for (const size_t s : joint.behind[t]) plan.before[s].push_back(t);
+}
+
+std::shared_ptr<Executable> make_pieces(std::shared_ptr<Program> program, std::span<const at::Tensor> examples,
+                                        const CompileGraph& compile);
 
 std::shared_ptr<Executable> make_node(std::shared_ptr<Program> program, std::span<const at::Tensor> examples,
                                       const CompileGraph& compile, Joint as_recorded, double joint_ms,
@@ -274,6 +356,7 @@ std::shared_ptr<Executable> make_node(std::shared_ptr<Program> program, std::spa
   const Graph& recorded = program->graph();
   plan->compile = compile;
   plan->saved = part.saved;
+  plan->readers = part.readers;
   plan->examples = without_data(examples);
   plan->versions = count_versions(recorded);
   plan->random_on = random_devices(recorded);
@@ -294,19 +377,25 @@ std::shared_ptr<Executable> make_node(std::shared_ptr<Program> program, std::spa
                  .forward = part.forward,
                  .backward = part.backward};
 
-  Backward full{.run = compile(std::move(part.backward), chosen(program->constants(), part.backward_constants)),
-                .reads = std::vector<bool>(part.saved.size(), true),
-                .tangents = std::move(part.tangents),
-                .depends = std::move(part.depends),
-                .gives = std::vector<bool>(plan->wanted.size(), true)};
-  plan->forward = compile(std::move(part.forward), chosen(program->constants(), part.forward_constants));
-  if (!full.run || !plan->forward) return stop("a half of it could not be compiled");
-  plan->set_full(std::move(full));
-  plan->program = std::move(program);
-  std::unique_ptr<Program> views;
-  if (!joint.views.outputs.empty())
-    views = std::make_unique<Program>(std::move(joint.views), std::vector<at::Tensor>());
-  return std::make_shared<Training>(std::move(plan), std::move(views));
+  if (!joint.stops.empty())
+    for (const size_t i : plan->wanted)
+      if (std::find(part.depends[i].begin(), part.depends[i].end(), false) != part.depends[i].end())
+        plan->not_by_all.push_back(i);
+  close_stops(*plan);
+  plan->set_full({.run = nullptr,
+                  .reads = std::vector<bool>(part.saved.size(), true),
+                  .tangents = std::move(part.tangents),
+                  .depends = std::move(part.depends)},
+                 chosen(program->constants(), part.backward_constants));
+  if (joint.root_at.size() == 1) plan->full();
+  plan->forward = compile(std::move(part.forward), chosen(program->constants(), part.forward_constants), "forward");
+  plan->program = program;
+  std::vector<std::unique_ptr<Program>> views;
+  for (Graph& some : joint.views)
+    views.push_back(some.outputs.empty() ? nullptr
+                                         : std::make_unique<Program>(std::move(some), std::vector<at::Tensor>()));
+  auto pieces = [program, compile, examples = plan->examples] { return make_pieces(program, examples, compile); };
+  return std::make_shared<Training>(std::move(plan), std::move(views), std::move(pieces));
 }
 
 // A tensor as the pieces before will make it: no data, and a history where it has one.
@@ -319,14 +408,15 @@ at::Tensor example_of(const types::TensorType& type, std::span<const int64_t> hi
   return requires_grad ? made.set_requires_grad(true).alias() : made;
 }
 
-// Outputs that others depend on: the program in pieces, each with a node of its own. A piece that cannot have one
-// builds torch's autograd graph.
+// The program in pieces that end at its stops, each with a node of its own. A piece that cannot have one builds torch's
+// autograd graph.
 std::shared_ptr<Executable> make_pieces(std::shared_ptr<Program> program, std::span<const at::Tensor> examples,
-                                        const CompileGraph& compile, const Joint& joint, std::string* reason) {
+                                        const CompileGraph& compile) {
+  const Joint joint = make_joint(*program, examples, {.pieces = true});
+  if (!joint.reason.empty()) return nullptr;
   const Graph& graph = program->graph();
   std::vector<Piece> pieces = cut_into_pieces(*program, joint.cuts);
   std::vector<std::shared_ptr<Executable>> executables;
-  bool any = false;
   for (const Piece& piece : pieces) {
     std::vector<at::Tensor> inputs;
     for (const ValueId id : piece.inputs) {
@@ -337,14 +427,11 @@ std::shared_ptr<Executable> make_pieces(std::shared_ptr<Program> program, std::s
         inputs.push_back(example_of(graph.value(id).type, joint.hints, joint.requires_grad[id.index()]));
     }
     double joint_ms = 0;
-    Joint own = timed_joint(*piece.program, inputs, /*pieces=*/false, &joint_ms);
+    Joint own = timed_joint(*piece.program, inputs, &joint_ms);
     std::string why;
     std::shared_ptr<Executable> made = make_node(piece.program, inputs, compile, std::move(own), joint_ms, &why);
-    if (!made && why != Joint::kNoGradient) *reason = std::move(why);  // a piece of views needs no node
-    any = any || made;
     executables.push_back(made ? std::move(made) : piece.program);
   }
-  if (!any) return nullptr;
   return make_chain(std::move(program), std::move(pieces), std::move(executables));
 }
 
@@ -355,21 +442,17 @@ std::shared_ptr<Executable> make_training(std::shared_ptr<Program> program, std:
   std::string unasked;
   if (!reason) reason = &unasked;
   double joint_ms = 0;
-  Joint joint = timed_joint(*program, examples, /*pieces=*/true, &joint_ms);
-  if (joint.reason.empty() && !joint.cuts.empty())
-    return make_pieces(std::move(program), examples, compile, joint, reason);
+  Joint joint = timed_joint(*program, examples, &joint_ms);
   return make_node(std::move(program), examples, compile, std::move(joint), joint_ms, reason);
 }
 
 std::vector<const TrainingFacts*> training_facts(const Executable& executable) {
   std::vector<const TrainingFacts*> facts;
   if (const auto* training = dynamic_cast<const Training*>(&executable)) facts.push_back(&training->facts());
-  for (const std::shared_ptr<Executable>& piece : pieces_of(executable))
-    if (const auto* training = dynamic_cast<const Training*>(piece.get())) facts.push_back(&training->facts());
   return facts;
 }
 
-std::shared_ptr<Executable> compile_by_operators(Graph graph, std::vector<at::Tensor> constants) {
+std::shared_ptr<Executable> compile_by_operators(Graph graph, std::vector<at::Tensor> constants, const char*) {
   for (const graph::Store& store : std::exchange(graph.stores, {}))
     graph.add_node({.op = "aten::copy_", .args = {store.into, store.value, false}, .outputs = {store.into}});
   return std::make_shared<Program>(std::move(graph), std::move(constants));

@@ -21,10 +21,11 @@ class Program;
 
 /// What computes a functional graph: no operator writes its arguments, stores are listed at the end, no output shares
 /// memory with an input or with another output. It runs below autograd (its keys are excluded): inputs may require
-/// gradients, outputs have no history. It draws random numbers from torch's generators in the order of the graph. May
-/// be asked for another backward later, when gradients come for some outputs only, from a thread of the autograd engine
-/// without the GIL.
-using CompileGraph = std::function<std::shared_ptr<Executable>(graph::Graph graph, std::vector<at::Tensor> constants)>;
+/// gradients, outputs have no history. It draws random numbers from torch's generators in the order of the graph.
+/// `part` is "forward" or "backward". A backward may be asked for when gradients come (of a program with several
+/// outputs it is not known before through which ones they will), from a thread of the autograd engine without the GIL.
+using CompileGraph =
+    std::function<std::shared_ptr<Executable>(graph::Graph graph, std::vector<at::Tensor> constants, const char* part)>;
 
 /// `examples` are inputs as they will come: only sizes, strides and requires_grad count. nullptr: `reason` tells why
 /// the program must build torch's own autograd graph, as it does when it is run itself.
@@ -32,7 +33,8 @@ std::shared_ptr<Executable> make_training(std::shared_ptr<Program> program, std:
                                           const CompileGraph& compile, std::string* reason);
 
 /// The plainest CompileGraph: operator by operator.
-std::shared_ptr<Executable> compile_by_operators(graph::Graph graph, std::vector<at::Tensor> constants);
+std::shared_ptr<Executable> compile_by_operators(graph::Graph graph, std::vector<at::Tensor> constants,
+                                                 const char* part = "");
 
 /// What was kept and how long it took, for the report and for tests.
 struct TrainingFacts {

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "autograd/cut_internal.h"
 #include "base/check.h"
@@ -93,6 +94,11 @@ class Partitioning {
       if (word(id, w)) return true;
     return false;
   }
+  std::vector<bool> tangents_of(ValueId id) {
+    std::vector<bool> some;
+    for (size_t t = 0; t < tangents_; ++t) some.push_back(word(id, t / 64) >> (t % 64) & 1);
+    return some;
+  }
   const Node* maker(ValueId id) const {
     const NodeId node = joint_.value(id).maker;
     return node.valid() ? &joint_.node(node) : nullptr;
@@ -130,7 +136,7 @@ class Partitioning {
     for (size_t g = 0; g < gradients(); ++g) {
       auto& depends = made_.depends.emplace_back();
       if (!gradient(g).valid()) continue;
-      for (size_t t = 0; t < tangents_; ++t) depends.push_back(word(gradient(g), t / 64) >> (t % 64) & 1);
+      depends = tangents_of(gradient(g));
     }
   }
 
@@ -234,6 +240,9 @@ class Partitioning {
       return vertex[id.index()];
     };
     const auto is_there = [&](ValueId id) { return is_constant(id) || free_input(id) != Saved::kNone; };
+    std::vector<bool> is_output(joint_.values().size());
+    for (size_t o = 0; o < halves_.outputs; ++o)
+      if (joint_.outputs[o].valid()) is_output[joint_.outputs[o].index()] = true;
     const auto need = [&](ValueId id) {
       if (!reads_tangent(id) && !is_there(id)) network.add_edge(meet(id) + 1, sink, Network::kEndless);
     };
@@ -247,8 +256,11 @@ class Partitioning {
       const size_t in = vertex[id.index()];
       const Node* node = maker(id);
       const NodeId made_by = joint_.value(id).maker;
-      network.add_edge(in, in + 1, node && !is_view(*node) ? bytes(id) : Network::kEndless);
-      if (!node || (in_forward_[made_by.index()] && !may_repeat(*node))) {
+      const bool may_keep = node && !is_view(*node) && (in_forward_[made_by.index()] || !halves_.only_forward);
+      const bool is_there_anyway =
+          may_keep && halves_.only_forward && is_output[id.index()] && is_read_directly_[id.index()];
+      network.add_edge(in, in + 1, !may_keep ? Network::kEndless : is_there_anyway ? 0 : bytes(id));
+      if (!node || is_there_anyway || (in_forward_[made_by.index()] && !may_repeat(*node))) {
         network.add_edge(source, in, Network::kEndless);
         continue;
       }
@@ -360,6 +372,7 @@ class Partitioning {
       saved.is_read = read[saved.value.index()];
       if (saved.is_read) add_input(half, saved.value);
     }
+    find_readers(half.nodes);
     for (size_t t = 0; t < tangents_; ++t) {
       if (!read[tangent(t).index()]) continue;
       made_.tangents.push_back(t);
@@ -367,6 +380,26 @@ class Partitioning {
     }
     fill(half, std::span(joint_.outputs).subspan(halves_.outputs), made_.backward_constants);
     made_.backward = std::move(half.graph);
+  }
+
+  void find_readers(const std::vector<bool>& nodes) {
+    std::vector<std::set<std::vector<bool>>> of(joint_.values().size());
+    for (size_t n = nodes.size(); n-- > 0;) {
+      if (!nodes[n]) continue;
+      std::set<std::vector<bool>> here;
+      for (const ValueId id : joint_.nodes()[n].outputs) {
+        if (!id.valid()) continue;
+        if (in_backward_[n])
+          here.insert(tangents_of(id));
+        else
+          here.insert(of[id.index()].begin(), of[id.index()].end());
+      }
+      graph::for_each_read(joint_.nodes()[n], [&](ValueId id) {
+        if (!reads_tangent(id)) of[id.index()].insert(here.begin(), here.end());
+      });
+    }
+    for (const Saved& saved : made_.saved)
+      made_.readers.emplace_back(of[saved.value.index()].begin(), of[saved.value.index()].end());
   }
 
   void build_forward() {

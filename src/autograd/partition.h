@@ -16,6 +16,10 @@ struct Halves {
   /// because nobody is expected to write to it before (a parameter). Empty: no input is such.
   std::vector<bool> lasting = {};
   std::vector<int64_t> hints = {};  ///< values of symbols, to weigh sizes with
+  /// Only what the forward computes for its results is kept, nothing that the backward alone asks for. Then any other
+  /// backward of the same forward, for some gradients or to some place in the middle, can do with what is kept. Outputs
+  /// that eager keeps are kept, too: who changes one of them before the backward gets eager's error.
+  bool only_forward = false;
 };
 
 /// One value that the backward reads of the forward.
@@ -42,8 +46,11 @@ struct Partition {
   /// Positions of the constants of each half among those of the joint graph.
   std::vector<size_t> forward_constants, backward_constants;
   std::vector<std::vector<bool>> depends;  ///< for each gradient: on which tangents
-  int64_t bytes = 0;                       ///< of saved values that are no inputs
-  std::string reason;                      ///< not empty: why it cannot be cut; the rest has no meaning then
+  /// For each saved value: on which tangents the operators of the backward depend that read it, themselves or by way of
+  /// what is computed again. Equal answers stand there once.
+  std::vector<std::vector<std::vector<bool>>> readers;
+  int64_t bytes = 0;   ///< of saved values that are no inputs
+  std::string reason;  ///< not empty: why it cannot be cut; the rest has no meaning then
 };
 
 /// Runs after functionalise. Saves as few bytes as it can: a value that costs little to compute is computed again in

@@ -54,16 +54,21 @@ void Report::clear() {
 
 Report::Content Report::content(uint64_t callable) const {
   std::lock_guard lock(mutex_);
-  if (callable == 0) return content_;
   Content chosen;
   auto copy = [&](const auto& from, auto& to) {
     for (const auto& note : from)
-      if (note.callable == callable) to.push_back(note);
+      if (callable == 0 || note.callable == callable) to.push_back(note);
   };
   copy(content_.graphs, chosen.graphs);
   copy(content_.breaks, chosen.breaks);
   copy(content_.recompiles, chosen.recompiles);
   copy(content_.fallbacks, chosen.fallbacks);
+  for (GraphNote& note : chosen.graphs)
+    if (note.late) {
+      std::lock_guard late(note.late->mutex);
+      note.code.insert(note.code.end(), note.late->code.begin(), note.late->code.end());
+      if (note.fallback.empty()) note.fallback = note.late->fallback;
+    }
   return chosen;
 }
 

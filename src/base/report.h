@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -45,6 +46,13 @@ struct CodeNote {
   std::vector<std::pair<std::string, std::string>> texts;  ///< of each stage, where somebody asked for them
 };
 
+/// Code that was made after its graph was noted: a backward when the first gradients came.
+struct LateCode {
+  std::mutex mutex;
+  std::vector<CodeNote> code;
+  std::string fallback;
+};
+
 struct GraphNote {
   uint64_t callable = 0;  ///< which compiled callable
   Line where;
@@ -56,6 +64,7 @@ struct GraphNote {
   std::string warning;       ///< not empty: what a user should know at once: nothing can be compiled here
   bool keeps_texts = false;  ///< asked for: CodeNote::texts
   std::vector<CodeNote> code;
+  std::shared_ptr<LateCode> late;  ///< is in `code` and `fallback`, too, in what Report::content() gives
 };
 
 struct BreakNote {

@@ -78,31 +78,37 @@ std::shared_ptr<aten::Executable> Pipeline::build(const std::shared_ptr<aten::Pr
 std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten::Program>& program,
                                                      std::span<const at::Tensor> examples, base::GraphNote& note,
                                                      const base::Poll& poll) {
-  // Another backward may be asked for later, in any thread, when nobody listens any more.
+  // A backward may be asked for later, in any thread, when nobody listens any more.
   struct Listener {
     std::mutex mutex;
     base::GraphNote* note;
     base::Poll poll;
-    size_t parts = 0;
+    std::shared_ptr<base::LateCode> late = std::make_shared<base::LateCode>();
+    bool keeps_texts;
   };
   auto listener = std::make_shared<Listener>();
   listener->note = &note;
   listener->poll = poll;
+  listener->keeps_texts = note.keeps_texts;
+  note.late = listener->late;
   const types::Dtype default_dtype = aten::default_dtype();
-  const auto compile_half = [this, listener, default_dtype](
-                                graph::Graph half,
-                                std::vector<at::Tensor> constants) -> std::shared_ptr<aten::Executable> {
+  const auto compile_half = [this, listener, default_dtype](graph::Graph half, std::vector<at::Tensor> constants,
+                                                            const char* part) -> std::shared_ptr<aten::Executable> {
     base::GraphNote own;
+    own.keeps_texts = listener->keeps_texts;
     const std::lock_guard lock(listener->mutex);
     base::GraphNote& told = listener->note ? *listener->note : own;
-    const char* part = listener->parts++ % 2 == 0 ? "backward" : "forward";
     std::shared_ptr<aten::Executable> plain = aten::compile_by_operators(half, constants);
+    std::shared_ptr<aten::Executable> made = plain;
     try {
-      return kernels({half, std::move(constants), {}, {}, plain, default_dtype, listener->poll}, true, part, told);
+      made = kernels({half, std::move(constants), {}, {}, plain, default_dtype, listener->poll}, true, part, told);
     } catch (const std::exception& reason) {
       told.fallback = base::concat(part, ": ", reason.what());
-      return plain;
     }
+    const std::lock_guard late(listener->late->mutex);
+    for (base::CodeNote& code : own.code) listener->late->code.push_back(std::move(code));
+    if (!own.fallback.empty()) listener->late->fallback = std::move(own.fallback);
+    return made;
   };
   std::string reason;
   auto made = aten::make_training(program, examples, compile_half, &reason);

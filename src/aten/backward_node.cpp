@@ -237,12 +237,11 @@ std::vector<at::Tensor> MagnetoBackward::take_inputs(const Backward& backward, b
     if (!backward.reads[k]) continue;
     Kept& one = kept[k];
     TORCH_CHECK(!one.is_gone, autograd::ERR_BACKWARD_TWICE);
-    if (one.is_variable)
-      inputs.push_back(one.variable.unpack(one.is_output ? getptr() : nullptr));
-    else if (last && plan_->readers[k].size() == 1 && meet(plan_->readers[k][0], through_))
-      inputs.push_back(std::move(one.tensor)), one.is_gone = true;
-    else
-      inputs.push_back(one.tensor);
+    inputs.push_back(one.is_variable ? one.variable.unpack(one.is_output ? getptr() : nullptr) : one.tensor);
+    if (!last || plan_->readers[k].size() != 1 || !meet(plan_->readers[k][0], through_)) continue;
+    one.variable.reset_data();  // nobody asks again, and it may go with its last reader
+    one.tensor.reset();
+    one.is_gone = true;
   }
   return inputs;
 }

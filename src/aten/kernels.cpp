@@ -175,13 +175,17 @@ struct Kernels::Body::Run {
     const std::vector<plan::Buffer>& buffers = body.runner.plan().buffers;
     made.resize(buffers.size());
     memory.resize(buffers.size());
+    for (size_t b = 0; b < buffers.size(); ++b)
+      if (!body.is_made(BufferId(b))) memory[b] = const_cast<void*>(tensor(BufferId(b)).storage().data());
+  }
+
+  /// Of an output, when it is needed: what the first steps want and the last ones make are not there at the same time.
+  void* provide(BufferId id) {
     allocates = true;
-    for (size_t b = 0; b < buffers.size(); ++b) {
-      if (buffers[b].place == Place::kOut) made[b] = empty(body.layouts[b], body.device, symbols);
-      if (buffers[b].place == Place::kTemp || buffers[b].place == Place::kCall) continue;
-      memory[b] = const_cast<void*>(tensor(BufferId(b)).storage().data());
-    }
+    at::Tensor& output = made[id.index()];
+    output = empty(body.layouts[id.index()], body.device, symbols);
     allocates = false;
+    return const_cast<void*>(output.storage().data());
   }
 
   void call(const plan::Step& step, void** buffers) {
@@ -230,23 +234,36 @@ struct Kernels::Body::Run {
   }
 
   void drop(BufferId id) {
-    if (body.is_made(id) && !body.is_kept[id.index()]) made[id.index()].reset();
+    if (body.is_kept[id.index()]) return;
+    const Origin origin = body.of_buffer[id.index()];
+    if (origin.from == From::kMade) made[id.index()].reset();
+    if (origin.from != From::kInput || !body.around.lets_inputs_go || body.is_written[origin.index]) return;
+    at::Tensor& input = inputs[origin.index];
+    if (input.use_count() > 1 || input.storage().use_count() > 1) return;  // that would free nothing
+    input.reset();
+    changed = true;
+  }
+
+  /// At the end. An output without elements may have been touched by no step.
+  const at::Tensor& finished(BufferId id) {
+    if (body.is_made(id) && !made[id.index()].defined()) provide(id);
+    return tensor(id);
   }
 
   void store() {
     c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
     for (const plan::Signature::Store& store : body.signature.stores) {
       changed = true;
-      tensor(store.into).copy_(made[store.value.index()]);
+      tensor(store.into).copy_(finished(store.value));
     }
     for (size_t i = 0; i < body.around.bumps.size(); ++i)
       for (int n = 0; n < body.around.bumps[i]; ++n) inputs[i].unsafeGetTensorImpl()->bump_version();
   }
 
-  at::Tensor output(size_t k) const {
+  at::Tensor output(size_t k) {
     const plan::Signature::Output& output = body.signature.outputs[k];
     if (!output.buffer.valid()) return {};
-    const at::Tensor& whole = tensor(output.buffer);
+    const at::Tensor& whole = finished(output.buffer);
     if (body.is_whole[k]) return whole;
     return body.output_layouts[k].with(symbols, [&](c10::IntArrayRef sizes, c10::IntArrayRef strides) {
       return whole.as_strided(sizes, strides, output.type.offset.evaluate(symbols));
@@ -365,6 +382,7 @@ Kernels::Failure Kernels::attempt(std::span<at::Tensor> inputs, std::span<const 
       run.call(step, buffers);
     };
     with.drop = [&run](BufferId id) { run.drop(id); };
+    with.provide = [&run](BufferId id) { return run.provide(id); };
     c10::Allocator* allocator = c10::GetAllocator(body_->device.type());
     with.allocate = [allocator, &run](size_t bytes) {
       run.allocates = true;
@@ -375,7 +393,9 @@ Kernels::Failure Kernels::attempt(std::span<at::Tensor> inputs, std::span<const 
     with.release = [allocator](void* memory) { allocator->raw_deallocate(memory); };
     const runtime::Outcome outcome = body_->runner.run(run.memory, {symbols.begin(), symbols.end()}, with);
     if (outcome != runtime::Outcome::kDone) {
-      base::check(!run.changed, "kernels: a kernel failed after a random number was drawn");
+      base::check(!run.changed,
+                  "kernels: an index is out of range, or an integer is divided by zero, and the call "
+                  "cannot be repeated to say more: random numbers were drawn or inputs let go");
       return body_->around.fallback->run(inputs, symbols, outputs);
     }
     run.store();

@@ -44,6 +44,9 @@ class Kernels : public Executable {
     /// are eager's, and calls for which there is no memory: it needs what eager needs, where we want it in one piece.
     std::shared_ptr<const Executable> fallback;
     std::shared_ptr<const void> code;  ///< what keeps the functions that are launched
+    /// Inputs go with their last reader: a backward need not hold what the forward saved to its end. It cannot be
+    /// repeated then, where it fails.
+    bool lets_inputs_go = false;
   };
   Kernels(plan::Plan plan, plan::Signature signature, const runtime::MakeLauncher& launcher, Around around);
   ~Kernels() override;

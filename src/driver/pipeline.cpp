@@ -173,9 +173,10 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
     return runtime::cpu_launcher(
         plan, [&](const std::string& name) { return reinterpret_cast<runtime::Kernel*>(code->find(name)); });
   };
-  return std::make_shared<aten::Kernels>(std::move(made->plan), std::move(made->signature), launcher,
-                                         aten::Kernels::Around{device, std::move(work.constants), std::move(work.bumps),
-                                                               std::move(work.leaves), std::move(work.fallback), code});
+  return std::make_shared<aten::Kernels>(
+      std::move(made->plan), std::move(made->signature), launcher,
+      aten::Kernels::Around{device, std::move(work.constants), std::move(work.bumps), std::move(work.leaves),
+                            std::move(work.fallback), code, part == "backward"});
 }
 
 }  // namespace magneto::driver

@@ -98,7 +98,7 @@ std::unique_ptr<Launcher> cpu_launcher(const plan::Plan& plan, const std::functi
 Runner::Runner(plan::Plan plan, const MakeLauncher& make)
     : plan_(std::make_unique<plan::Plan>(std::move(plan))), launcher_(make(*plan_)) {
   if (is_fixed(*plan_)) fixed_ = measure({});
-  find_endings();
+  find_lives();
 }
 
 Runner::Sizes Runner::measure(const std::vector<int64_t>& symbols) const {
@@ -117,7 +117,15 @@ Runner::Sizes Runner::measure(const std::vector<int64_t>& symbols) const {
   return made;
 }
 
-void Runner::find_endings() {
+void Runner::find_lives() {
+  beginnings_.resize(plan_->steps.size());
+  std::vector<bool> touched(plan_->buffers.size());
+  for (size_t n = 0; n < plan_->steps.size(); ++n)
+    for (const auto* list : {&plan_->steps[n].reads, &plan_->steps[n].writes})
+      for (const plan::BufferId id : *list) {
+        if ((*plan_)[id].place == plan::Place::kOut && !touched[id.index()]) beginnings_[n].push_back(id);
+        touched[id.index()] = true;
+      }
   endings_.resize(plan_->steps.size());
   std::vector<bool> read(plan_->buffers.size());
   for (size_t n = plan_->steps.size(); n-- > 0;)
@@ -150,6 +158,8 @@ Outcome Runner::run(const std::vector<void*>& memory, const std::vector<int64_t>
   std::vector<void*> arguments;
   for (size_t n = 0; n < plan_->steps.size(); ++n) {
     const plan::Step& s = plan_->steps[n];
+    if (with.provide)
+      for (const plan::BufferId id : beginnings_[n]) place[id.index()] = with.provide(id);
     if (s.kind == plan::Step::Kind::kRun) {
       if (sizes.points[n] > 0)
         launcher_->launch({n, place, symbols.empty() ? &none : symbols.data(), sizes.points[n], sizes.scratch_of[n],

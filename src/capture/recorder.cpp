@@ -160,26 +160,36 @@ types::Expr Recorder::new_symbol(int64_t hint) {
   return symbol;
 }
 
+// The slot of the parameter that took this argument; -1: it went into *args or **kwargs.
+static int slot_of_parameter(const Activation& root, PyObject* name, PyObject* object, std::vector<bool>& taken) {
+  PyCodeObject* code = root.code();
+  taken.resize(static_cast<size_t>(code->co_argcount + code->co_kwonlyargcount));
+  for (size_t slot = 0; name && slot < taken.size(); ++slot)
+    if (!taken[slot] &&
+        PyUnicode_Compare(PyTuple_GET_ITEM(code->co_localsplusnames, static_cast<Py_ssize_t>(slot)), name) == 0) {
+      taken[slot] = true;
+      return root.local(static_cast<int>(slot)) == object ? static_cast<int>(slot) : -1;
+    }
+  return -1;
+}
+
 void Recorder::add_argument_roots(PyObject* const* args, size_t count, const std::vector<Ref>& names) {
+  std::vector<bool> taken;
   for (size_t i = 0; i < count; ++i) {
     PyObject* object = args[i];
     SourceId source = guards().sources.root(static_cast<Py_ssize_t>(i), names[i].get());
+    const int slot = slot_of_parameter(root_, names[i].get(), object, taken);
     if (info(object)) {
       alias_root(source, object);
       continue;
     }
     if (is_value(object)) {
       FloatingStep step{FloatingStep::Kind::kValue, source, {}, Ref::share(object), {}, {}, 0, {}};
-      if (is_changing_root(source, object)) {
+      if (slot >= 0 && is_changing_root(source, object)) {  // one inside of *args cannot be told from others
         step.kind = FloatingStep::Kind::kSymbol;
         step.number = guards().symbol_count;
         // The frame's own slot gets the tagged int; the caller's object stays as it is.
-        Ref tagged = Ref::take(new_number(object, new_symbol(PyLong_AsLongLong(object))));
-        for (int slot = 0; slot < root_.local_count(); ++slot)
-          if (root_.local(slot) == object) {
-            root_.set_local(slot, tagged.borrow_new());
-            break;
-          }
+        root_.set_local(slot, new_number(object, new_symbol(PyLong_AsLongLong(object))));
       }
       guards().steps.push_back(step);
       continue;

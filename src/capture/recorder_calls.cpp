@@ -11,6 +11,9 @@ namespace magneto::capture {
 
 PyObject* Recorder::call_ex(Activation& self, PyObject* callable, PyObject* args, PyObject* kwargs) {
   if (!active_) return Semantics::call_ex(self, callable, args, kwargs);
+  for (PyObject* given : {args, kwargs})  // f(*xs): how many there are, and which, comes from outside
+    if (given && is_outside(given)) note_all(self, given);
+  if (!active_) return Semantics::call_ex(self, callable, args, kwargs);
   size_t positional = static_cast<size_t>(PyTuple_GET_SIZE(args));
   std::vector<PyObject*> all = with_gap(&PyTuple_GET_ITEM(args, 0), positional);
   Ref names;

@@ -56,7 +56,8 @@ BROKEN = {("median", "expanded"), ("nanmedian", "expanded"), ("lcm", "edges"), (
           ("nn.functional.conv3d", "size 1"), ("nn.functional.max_pool1d", "size 1"), ("nn.functional.max_pool2d", "size 1"),
           ("nn.functional.max_pool3d", "size 1"), ("nn.functional.embedding_bag", "size 1"),
           ("nn.functional.embedding_bag", "size 0"), ("linalg.ldl_solve", "offset"), ("nn.functional.ctc_loss", "size 1"),
-          ("_segment_reduce", "size 0"), ("_segment_reduce", "size 1")}
+          ("_segment_reduce", "size 0"), ("_segment_reduce", "size 1"),
+          ("nn.functional.pdist", "size 0"), ("masked.median", "expanded")}
 
 
 def operators():

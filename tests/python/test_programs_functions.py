@@ -472,3 +472,51 @@ def test_local_functions_that_are_alive_at_a_break_are_no_reason_to_record_again
     for _ in range(12):
         compiled(randn(3))
     assert not magneto.report().recompiles and not magneto.report().fallbacks, str(magneto.report())
+
+
+def _after_a_break(f):
+    def g(*args, **kwargs):
+        print(end="")
+        return f(*args, **kwargs)
+    return g
+
+
+def _packed(f):
+    def g(*args, **kwargs):
+        more = args + ()
+        rest = {**kwargs}
+        print(end="")
+        return f(*more, **rest)
+    return g
+
+
+STARS = {
+    "a tuple": lambda *sizes: (lambda xs: torch.zeros(*xs))(sizes),
+    "*args": lambda *sizes: torch.zeros(*sizes),
+    "*args as one": lambda *sizes: torch.zeros(sizes),
+    "first and rest": lambda first, *rest: torch.zeros(first, *rest),
+    "a keyword-only one": lambda *sizes, last=1: torch.zeros(*sizes, last),
+    "**kwargs": lambda first, **rest: torch.zeros(first, rest.get("last", 1)),
+    "one name twice": lambda first, /, **rest: torch.zeros(first, rest.get("first", 1)),
+}
+
+
+@pytest.mark.parametrize("around", [lambda f: f, _after_a_break, _packed], ids=["plain", "after a break", "packed"])
+@pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.parametrize("name", STARS)
+def test_how_many_and_which_arguments_are_guarded(name, dynamic, around):
+    keyword = {"a keyword-only one": "last", "**kwargs": "last", "one name twice": "first"}.get(name)
+    f = around(STARS[name])
+    compiled = magneto.compile(f, dynamic=dynamic)
+    for sizes in [(5, 5), (5, 6), (6, 6), (6, 7), (5,), (3,), (7, 7), (4, 7), (7, 4), (3,), (5, 5)]:
+        args, kwargs = (sizes[:1], {keyword: sizes[-1]}) if keyword else (sizes, {})
+        assert compiled(*args, **kwargs).shape == f(*args, **kwargs).shape
+
+
+def test_a_tuple_from_outside_as_arguments():
+    def f(sizes):
+        return torch.zeros(*sizes)
+
+    compiled = magneto.compile(f)
+    for sizes in [(5,), (5, 5), (3,), (0, 5), (7,), [2, 3], (5,)]:
+        assert compiled(sizes).shape == f(sizes).shape

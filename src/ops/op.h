@@ -76,8 +76,8 @@ struct Op {
   std::string_view functional = {};  ///< of an operator that writes: the one that gives what is written as results
   bool (*writes_if)(const Call& call) = nullptr;  ///< when it writes at all; null: always
   bool by_strides = false;                        ///< a view of memory, whatever the tensor it is called on looks like
-  /// The first results of this operator, called with the same arguments, are its own. It takes its place where gradients
-  /// are traced, if nobody reads the others.
+  /// The first results of this operator, called with the same arguments, are its own. It takes its place where
+  /// gradients are traced, if nobody reads the others.
   std::string_view same_as = {};
   bool changes_shape = false;  ///< writes not the elements of its first argument but how they are looked at
 };

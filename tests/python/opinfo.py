@@ -15,6 +15,7 @@ never passes). Shapes, dtypes, strides, and which results share memory with whic
 import argparse
 import collections
 import itertools
+import mmap
 import os
 import pickle
 import random
@@ -226,6 +227,7 @@ class Answer:
 
 
 def eager(case, dtype=None):
+    doing(f"eager: {case}")
     arguments = case.arguments(dtype)
     torch.manual_seed(0)
     (result,) = run_all([(case.call, case.in_place, *arguments)])
@@ -304,6 +306,7 @@ def compare(case, want, have):
 
 def compiled(cases):
     """The answers of one compiled program with all these cases; and its compiled form, for what it tells."""
+    doing("compiled: " + "; ".join(map(str, cases)))
     program = magneto.compile(fresh_program())
     arguments = [case.arguments() for case in cases]
     torch.manual_seed(0)
@@ -317,7 +320,7 @@ class Outcome:
     def __init__(self):
         self.cases, self.failures = 0, []
         self.unsure = 0                           # cases for which eager gives one answer now and another then
-        self.unmade = []                          # samples that torch itself cannot make here
+        self.unmade = []                          # samples that torch itself cannot make or run here
         self.in_kernels = set()                   # operators
         self.by_torch = collections.Counter()     # operators that torch computes, with the reason
         self.fallbacks = collections.Counter()    # why graphs ran operator by operator
@@ -445,18 +448,28 @@ def check_operator(op, full=False, seed=0):
     return outcome
 
 
-# ---- by hand --------------------------------------------------------------------------------------------------------
+# ---- processes ------------------------------------------------------------------------------------------------------
 
-def in_a_process(op, full):
-    """The outcome of one operator from a process of its own: an odd call may bring torch down, and only that with it."""
+_doing = mmap.mmap(-1, 4096)  # what a child does just now, for its parent
+
+
+def doing(what):
+    text = what.encode()[:4095] + b"\0"
+    _doing[: len(text)] = text
+
+
+def in_a_process(op, full=False, seed=0):
+    """The outcome of one operator from a process of its own: an odd call may bring torch down, and only that with it. Where
+    torch did so without us, the rest of this operator is left out, and said to be."""
     if DEVICE != "cpu":  # a GPU does not survive a fork
-        return check_operator(op, full)
+        return check_operator(op, full, seed)
+    doing("nothing yet")
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
         with os.fdopen(writer, "wb") as pipe:
-            pickle.dump(check_operator(op, full), pipe)
+            pickle.dump(check_operator(op, full, seed), pipe)
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
@@ -464,10 +477,12 @@ def in_a_process(op, full):
     os.waitpid(child, 0)
     if text:
         return pickle.loads(text)
-    crashed = Outcome()
-    crashed.failures.append(f"{op.full_name}: the process crashed")
-    return crashed
+    outcome, what = Outcome(), _doing[: _doing.find(b"\0")].decode(errors="replace")
+    (outcome.unmade if what.startswith("eager: ") else outcome.failures).append(f"the process crashed: {what}")
+    return outcome
 
+
+# ---- by hand --------------------------------------------------------------------------------------------------------
 
 def one_part(chosen, full):
     total = Outcome()
@@ -524,7 +539,7 @@ def main():
         return 0
     print(f"{total.cases} cases, {total.unsure} of them without a sure answer, {len(total.failures)} wrong")
     for line in total.unmade:
-        print("no samples:", line)
+        print("not tested:", line)
     for reason, count in total.fallbacks.most_common():
         print(f"operator by operator {count} times: {reason}")
     unmet = sorted(set(magneto._C._testing_trace.lowered()) - total.in_kernels)

@@ -13,5 +13,5 @@ SEED = int(os.environ.get("MAGNETO_SEED", "0"))
 
 @pytest.mark.parametrize("op", opinfo.operators(), ids=lambda op: op.full_name)
 def test_samples(op):
-    outcome = opinfo.check_operator(op, seed=SEED)
+    outcome = opinfo.in_a_process(op, seed=SEED)
     assert not outcome.failures, "\n".join(outcome.failures)

@@ -1,5 +1,6 @@
 #include "capture/guards.h"
 
+#include <torch/csrc/Device.h>
 #include <algorithm>
 #include <cstring>
 
@@ -29,6 +30,11 @@ bool same_value(PyObject* a, PyObject* b) {
     Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);
     return memcmp(&x, &y, sizeof x) == 0;
   }
+  if (t == &PySlice_Type) {
+    auto *x = reinterpret_cast<PySliceObject*>(a), *y = reinterpret_cast<PySliceObject*>(b);
+    return same_value(x->start, y->start) && same_value(x->stop, y->stop) && same_value(x->step, y->step);
+  }
+  if (THPDevice_Check(a)) return reinterpret_cast<THPDevice*>(a)->device == reinterpret_cast<THPDevice*>(b)->device;
   if (t == &PyTuple_Type || t == size_type()) {
     if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i)

@@ -65,6 +65,11 @@ bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
       if (!torch_operand(self, PySequence_Fast_GET_ITEM(object, i), depth + 1)) return false;
     return true;
   }
+  // C code looks at which dtype, device or type it is, and at the numbers of a slice.
+  if (const Info* known = info(object); known && floating(object)) {
+    resolve(object);
+    guards().steps.push_back({FloatingStep::Kind::kValue, known->source, {}, Ref::share(object), {}, {}, 0, {}});
+  }
   if (type == &PySlice_Type) {
     auto* slice = reinterpret_cast<PySliceObject*>(object);
     return torch_operand(self, slice->start, depth + 1) && torch_operand(self, slice->stop, depth + 1) &&

@@ -520,3 +520,20 @@ def test_a_tuple_from_outside_as_arguments():
     compiled = magneto.compile(f)
     for sizes in [(5,), (5, 5), (3,), (0, 5), (7,), [2, 3], (5,)]:
         assert compiled(sizes).shape == f(sizes).shape
+
+
+def test_a_dtype_from_outside_is_guarded():
+    def direct(dtype):
+        return torch.zeros(3, dtype=dtype)
+
+    def keywords(given):
+        return torch.zeros(3, **given)
+
+    def item(given):
+        print(end="")
+        return torch.zeros(3, dtype=given[0])
+
+    for f, wrap in [(direct, lambda d: d), (keywords, lambda d: {"dtype": d}), (item, lambda d: (d,))]:
+        compiled = magneto.compile(f)
+        for dtype in [torch.float32, torch.float64, torch.int32, torch.float32, torch.int64, torch.float64]:
+            assert compiled(wrap(dtype)).dtype is dtype

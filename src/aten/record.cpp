@@ -9,6 +9,7 @@
 #include <ATen/core/boxing/KernelFunction.h>
 #include <torch/library.h>
 
+#include "aten/kernels.h"
 #include "aten/shapes_internal.h"
 #include "aten/state_internal.h"
 #include "aten/storage_flags_internal.h"
@@ -220,9 +221,7 @@ class Recording {
 
   Results types_of_results() {
     if (op_.declared && op_.declared->type) {
-      ops::Call call{.args = args_,
-                     .graph = &state_.graph,
-                     .default_dtype = to_dtype(c10::get_default_dtype_as_scalartype()).value_or(types::Dtype::kF32)};
+      ops::Call call{.args = args_, .graph = &state_.graph, .default_dtype = default_dtype()};
       if (Symbols* symbols = state_.symbols.get()) {
         call.decide = [symbols](const types::Condition& question) { return symbols->decide(question); };
         call.fix = [symbols](const types::Expr& expr) { return symbols->fix(expr); };

@@ -1,6 +1,7 @@
 #include "capture/guards.h"
 
 #include <torch/csrc/Device.h>
+
 #include <algorithm>
 #include <cstring>
 

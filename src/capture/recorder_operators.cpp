@@ -66,7 +66,7 @@ bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
     return true;
   }
   // C code looks at which dtype, device or type it is, and at the numbers of a slice.
-  if (const Info* known = info(object); known && floating(object)) {
+  if (const Info* known = info(object); known && floating(object) && listed_.insert(object).second) {
     resolve(object);
     guards().steps.push_back({FloatingStep::Kind::kValue, known->source, {}, Ref::share(object), {}, {}, 0, {}});
   }

@@ -158,9 +158,7 @@ Results group_norm_backward(const Call& call) {
     return std::nullopt;
   if (!known(contiguous(call, *input)) || !known(contiguous(call, *grad))) return std::nullopt;
   if (suggested_format(call, *input) != MemoryFormat::kContiguous) return std::nullopt;
-  const TensorType* weight = tensor(call, 2);
-  if (!weight && !on_cpu(*input)) return std::nullopt;
-  const Result of_channels = fresh(weight ? weight->dtype : input->dtype, input->device, {input->sizes[1]});
+  const Result of_channels = fresh(input->dtype, input->device, {input->sizes[1]});
   return std::vector<Result>{(*wanted)[0] ? fresh(input->dtype, input->device, input->sizes) : undefined(),
                              (*wanted)[1] ? of_channels : undefined(), (*wanted)[2] ? of_channels : undefined()};
 }

@@ -381,9 +381,9 @@ def draws(case):
 def check_batch(batch, outcome):
     try:
         answers = compiled([case for case, _ in batch])
-        wrong = [(case, want, found) for (case, want), have in zip(batch, answers) if (found := compare(case, want, have))]
+        wrong = [(case, found) for (case, want), have in zip(batch, answers) if (found := compare(case, want, have))]
     except Exception as error:
-        wrong = [(case, want, f"{type(error).__name__}: {str(error)[:300]}") for case, want in batch]
+        wrong = [(case, f"{type(error).__name__}: {str(error)[:300]}") for case, _ in batch]
     fell_back = outcome.note_report()
     if len(batch) > 1 and (fell_back or wrong):  # one case may hide what the others would show
         count = len(outcome.failures)
@@ -391,8 +391,8 @@ def check_batch(batch, outcome):
             check_batch([pair], outcome)
         if not wrong or len(outcome.failures) > count:
             return
-        wrong = [(case, want, f"{found} (in company only)") for case, want, found in wrong]
-    outcome.failures += [f"{case}: {found}" for case, _, found in wrong]
+        wrong = [(case, f"{found} (in company only)") for case, found in wrong]
+    outcome.failures += [f"{case}: {found}" for case, found in wrong]
 
 
 def check_error(case, error, outcome):

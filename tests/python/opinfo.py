@@ -23,6 +23,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 import warnings
 import zlib
@@ -319,6 +320,7 @@ class Outcome:
 
     def __init__(self):
         self.cases, self.failures = 0, []
+        self.ended = False                        # the GPU's context: this process is of no use any more
         self.unsure = 0                           # cases for which eager gives one answer now and another then
         self.unmade = []                          # samples that torch itself cannot make or run here
         self.in_kernels = set()                   # operators
@@ -461,8 +463,8 @@ def doing(what):
 def in_a_process(op, full=False, seed=0):
     """The outcome of one operator from a process of its own: an odd call may bring torch down, and only that with it. Where
     torch did so without us, the rest of this operator is left out, and said to be."""
-    if DEVICE != "cpu":  # a GPU does not survive a fork
-        return check_operator(op, full, seed)
+    if DEVICE != "cpu":  # a GPU does not survive a fork: `all_parts` starts a process anew where one ended
+        return on_a_gpu(op, full, seed)
     doing("nothing yet")
     reader, writer = os.pipe()
     child = os.fork()
@@ -482,9 +484,25 @@ def in_a_process(op, full=False, seed=0):
     return outcome
 
 
+def on_a_gpu(op, full, seed):
+    """The outcome of one operator in this process; its last, where that ended the GPU's context."""
+    doing("nothing yet")
+    outcome = check_operator(op, full, seed)
+    try:
+        torch.cuda.synchronize()
+    except Exception as error:
+        what = _doing[: _doing.find(b"\0")].decode(errors="replace")
+        outcome = Outcome()
+        outcome.ended = True
+        (outcome.unmade if what.startswith("eager: ") else outcome.failures).append(
+            f"the GPU's context ended: {what}: {str(error).splitlines()[0]}")
+    return outcome
+
+
 # ---- by hand --------------------------------------------------------------------------------------------------------
 
-def one_part(chosen, full):
+def one_part(chosen, full, into=None):
+    """The operators one by one; what was found so far is in the file `into` even where this process crashes."""
     total = Outcome()
     for op in chosen:
         print(op.full_name, file=sys.stderr, flush=True)
@@ -496,25 +514,59 @@ def one_part(chosen, full):
         total.add(outcome)
         for failure in outcome.failures:
             print(failure, flush=True)
+        if into:
+            with open(into, "ab") as file:
+                pickle.dump(outcome, file)
+        if outcome.ended:
+            os._exit(1)
     return total
 
 
+def outcomes_in(file):
+    if os.path.exists(file):
+        with open(file, "rb") as stream:
+            while True:
+                try:
+                    yield pickle.load(stream)
+                except EOFError:
+                    return
+
+
 def all_parts(options):
-    """The same in several processes, each with every n-th operator."""
+    """The same in several processes, each with every n-th operator, and started anew behind what ended it."""
     total = Outcome()
+    command = [sys.executable, __file__] + (["--full"] if options.full else [])
+    if options.only:
+        command += ["--only", options.only]
+    first, step = map(int, options.part.split("/"))
     with tempfile.TemporaryDirectory() as folder:
         files = [os.path.join(folder, str(k)) for k in range(options.jobs)]
-        command = [sys.executable, __file__] + (["--full"] if options.full else [])
-        parts = [subprocess.Popen(command + ["--part", f"{k}/{options.jobs}", "--into", file])
-                 for k, file in enumerate(files)]
-        for k, (part, file) in enumerate(zip(parts, files)):
-            part.wait()
-            if os.path.exists(file):
-                with open(file, "rb") as stream:
-                    total.add(pickle.load(stream))
-            else:
-                total.failures.append(f"part {k} ended with {part.returncode}")
-                print(total.failures[-1])
+
+        def start(k, after):
+            part = f"{first + k * step}/{options.jobs * step}"
+            return subprocess.Popen(command + ["--part", part, "--into", files[k], "--after", str(after)])
+
+        def finish(k):
+            part = start(k, 0)
+            while part.wait() != 0:
+                done = list(outcomes_in(files[k]))
+                if not done or not done[-1].ended:
+                    crash = Outcome()
+                    crash.failures.append(f"part {k} ended with {part.returncode} at its operator {len(done)}")
+                    print(crash.failures[-1], flush=True)
+                    with open(files[k], "ab") as file:
+                        pickle.dump(crash, file)
+                    done.append(crash)
+                part = start(k, len(done))
+
+        waiting = [threading.Thread(target=finish, args=(k,)) for k in range(options.jobs)]
+        for thread in waiting:
+            thread.start()
+        for thread in waiting:
+            thread.join()
+        for file in files:
+            for outcome in outcomes_in(file):
+                total.add(outcome)
     return total
 
 
@@ -523,8 +575,9 @@ def main():
     parser.add_argument("--full", action="store_true", help="every element type and layout: an hour of processor time")
     parser.add_argument("--only", help="names, with commas")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--part", default="0/1", help=argparse.SUPPRESS)
+    parser.add_argument("--part", default="0/1", help="k/n: every n-th operator from the k-th on")
     parser.add_argument("--into", help=argparse.SUPPRESS)
+    parser.add_argument("--after", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.jobs > 1:
@@ -532,10 +585,8 @@ def main():
     else:
         k, n = map(int, options.part.split("/"))
         chosen = [op for op in operators() if not options.only or op.full_name in options.only.split(",")]
-        total = one_part(chosen[k::n], options.full)
+        total = one_part(chosen[k::n][options.after:], options.full, options.into)
     if options.into:
-        with open(options.into, "wb") as file:
-            pickle.dump(total, file)
         return 0
     print(f"{total.cases} cases, {total.unsure} of them without a sure answer, {len(total.failures)} wrong")
     for line in total.unmade:

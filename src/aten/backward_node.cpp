@@ -284,7 +284,7 @@ variable_list MagnetoBackward::apply(variable_list&& tangents) {
   check_again(backward, through);
   used_ = &backward;
   through_ = through;
-  variable_list gradients = run(backward, tangents, last);
+  variable_list gradients = run(backward, std::move(tangents), last);
   results.resize(count);
   for (size_t g = 0; g < count; ++g) {
     const std::vector<bool>& depends = backward.depends[plan_->wanted[g]];
@@ -294,7 +294,7 @@ variable_list MagnetoBackward::apply(variable_list&& tangents) {
   return results;
 }
 
-variable_list MagnetoBackward::run(const Backward& backward, const variable_list& tangents, bool last) {
+variable_list MagnetoBackward::run(const Backward& backward, variable_list tangents, bool last) {
   TORCH_CHECK(backward.run,
               "magneto: somebody looks at the gradient of an output of a compiled function that others were ",
               "computed from (a hook, retain_grad or autograd.grad), and it cannot be had: ", backward.reason,
@@ -302,6 +302,7 @@ variable_list MagnetoBackward::run(const Backward& backward, const variable_list
   at::AutoDispatchBelowADInplaceOrView below;
   std::vector<at::Tensor> inputs = take_inputs(backward, last);
   for (const size_t t : backward.tangents) inputs.push_back(laid_out(tangents[t], plan_->tangents[t]));
+  tangents.clear();  // they go with their last readers, too
   c10::SmallVector<at::Tensor, 8> gradients;
   const Executable::Failure failure = backward.run->run(inputs, symbols, gradients);
   if (failure.error) std::rethrow_exception(failure.error);
@@ -370,7 +371,7 @@ variable_list MagnetoBackward::arrive(size_t tangent, const at::Tensor& gradient
   } else {
     const Backward& backward = plan_->part(part);
     std::lock_guard<std::mutex> lock(mutex_);
-    gradients = run(backward, tangents, /*last=*/false);
+    gradients = run(backward, std::move(tangents), /*last=*/false);
   }
   for (size_t s = 0; s < stops.size(); ++s)
     if (part.stops[s]) results[s] = gradients[static_cast<size_t>(first) + s];

@@ -159,7 +159,7 @@ struct Kernels::Body::Run {
   const Body& body;
   std::span<at::Tensor> inputs;
   std::span<const int64_t> symbols;
-  c10::SmallVector<at::Tensor, 16> made;  ///< by buffer: outputs, and what calls made
+  c10::SmallVector<at::Tensor, 16> made;  ///< by buffer: outputs, large temporaries, and what calls made
   std::vector<void*> memory;
   bool changed = false;
   bool allocates = false;  ///< just now
@@ -179,7 +179,7 @@ struct Kernels::Body::Run {
       if (!body.is_made(BufferId(b))) memory[b] = const_cast<void*>(tensor(BufferId(b)).storage().data());
   }
 
-  /// Of an output, when it is needed: what the first steps want and the last ones make are not there at the same time.
+  /// Of an output or of a large temporary, when it is needed: what the first steps want and the last ones make are not there at the same time.
   void* provide(BufferId id) {
     allocates = true;
     at::Tensor& output = made[id.index()];
@@ -239,7 +239,8 @@ struct Kernels::Body::Run {
     if (origin.from == From::kMade) made[id.index()].reset();
     if (origin.from != From::kInput || !body.around.lets_inputs_go || body.is_written[origin.index]) return;
     at::Tensor& input = inputs[origin.index];
-    if (input.use_count() > 1 || input.storage().use_count() > 1) return;  // that would free nothing
+    const size_t own = input.is_view() ? 2 : 1;  // a view keeps its base
+    if (input.use_count() > 1 || input.storage().use_count() > own) return;  // that would free nothing
     input.reset();
     changed = true;
   }

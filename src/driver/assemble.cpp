@@ -35,7 +35,7 @@ class Assembler {
   Assembler(const Program& program, const Assembly& how)
       : program_(program),
         on_gpu_(how.device == types::Device::Kind::kCuda),
-        arena_(schedule::plan_memory(program, how.calls_make)),
+        arena_(schedule::plan_memory(program, how.memory)),
         sharing_(schedule::share(program)) {}
 
   Assembled run() {
@@ -63,10 +63,11 @@ class Assembler {
     if (b.role == Role::kRow || (b.role == Role::kTemp && !arena_.used[id.index()])) return;
     plan::Buffer made;
     made.name = b.name;
-    made.place = b.role == Role::kIn       ? plan::Place::kIn
-                 : arena_.made[id.index()] ? plan::Place::kCall
-                 : b.role == Role::kOut    ? plan::Place::kOut
-                                           : plan::Place::kTemp;
+    made.place = b.role == Role::kIn        ? plan::Place::kIn
+                 : arena_.made[id.index()]  ? plan::Place::kCall
+                 : b.role == Role::kOut     ? plan::Place::kOut
+                 : arena_.alone[id.index()] ? plan::Place::kAlone
+                                            : plan::Place::kTemp;
     made.bytes = arena_.size[id.index()];
     if (made.place == plan::Place::kTemp) made.at = arena_.at[id.index()];
     place_.back() = plan::BufferId(made_.plan.buffers.size());

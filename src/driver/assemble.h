@@ -5,6 +5,7 @@
 #include "codegen/unit.h"
 #include "loop/program.h"
 #include "plan/plan.h"
+#include "schedule/memory.h"
 #include "types/device.h"
 
 namespace magneto::driver {
@@ -13,12 +14,12 @@ struct Assembled {
   plan::Plan plan;
   std::vector<codegen::Unit> units;    ///< the kernels to compile, each once; they point into the program
   std::vector<plan::BufferId> places;  ///< in the plan, of each buffer of the program; invalid: it has none
-  types::Expr peak, apart;             ///< bytes of temporaries: with and without reuse
+  types::Expr peak, apart;             ///< bytes of the arena, and of all temporaries without reuse
 };
 
 struct Assembly {
   types::Device::Kind device = types::Device::Kind::kCpu;  ///< on a GPU steps are grids of blocks (codegen/abi.h)
-  bool calls_make = false;                                 ///< extern calls make the memory of what they write
+  schedule::Memory memory;
 };
 
 /// Puts the steps of a program in order, finds equal kernels, plans memory. Buffers keep their names; only those that a

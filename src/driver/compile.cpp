@@ -13,6 +13,8 @@ namespace magneto::driver {
 
 namespace {
 
+constexpr int64_t kAlone = 1 << 16;  ///< bytes of a temporary that are worth an allocation
+
 plan::Signature signature_of(const lower::Lowered& lowered, const loop::Program& program, const Assembled& made) {
   plan::Signature signature;
   const auto place = [&](loop::BufferId id) { return id.valid() ? made.places[id.index()] : plan::BufferId(); };
@@ -61,7 +63,8 @@ std::unique_ptr<Compilation> compile(const graph::Graph& graph, const Request& r
   if (request.keeps_texts) made->equations = loop::print(made->program);
   schedule(made->program, passes, request.shape);
   passes.time("assemble", [&] {
-    Assembled assembled = assemble(made->program, {.device = request.device.kind, .calls_make = true});
+    Assembled assembled =
+        assemble(made->program, {.device = request.device.kind, .memory = {.calls_make = true, .alone = kAlone}});
     made->signature = signature_of(lowered, made->program, assembled);
     made->plan = std::move(assembled.plan);
     made->units = std::move(assembled.units);

@@ -170,6 +170,8 @@ class Parser {
       buffer(Place::kConstant);
     else if (take("temp "))
       buffer(Place::kTemp);
+    else if (take("alone "))
+      buffer(Place::kAlone);
     else if (take("made "))
       buffer(Place::kCall);
     else if (take("arena "))
@@ -181,7 +183,7 @@ class Parser {
     else if (take("call "))
       call();
     else
-      fail("in, out, constant, temp, made, arena, where, run or call");
+      fail("in, out, constant, temp, alone, made, arena, where, run or call");
     skip();
     if (!line_.empty()) fail("the end of the line");
   }

@@ -3,6 +3,7 @@
 //   plan {
 //     in x: 4*s0
 //     temp t: 4*s0 at 0
+//     alone a: 4*s0
 //     made m: 4*s0
 //     out y: 4*s0
 //     arena 64*((4*s0 + 63) // 64)
@@ -35,6 +36,7 @@ enum class Place : uint8_t {
   kOut,       ///< memory of the caller, which allocates it with the strides it wants
   kConstant,  ///< memory that is the same in every run
   kTemp,      ///< in the arena
+  kAlone,     ///< memory of its own, from the first step that touches it to the last
   kCall,      ///< made by the call that writes it, which says where it is; let go after its last reader
 };
 

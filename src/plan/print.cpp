@@ -15,7 +15,7 @@ static std::string escaped(const std::string& text) {
 }
 
 std::string print(const Plan& plan) {
-  constexpr std::string_view kPlaces[] = {"in", "out", "constant", "temp", "made"};
+  constexpr std::string_view kPlaces[] = {"in", "out", "constant", "temp", "alone", "made"};
   std::string text = "plan {\n";
   for (const Buffer& b : plan.buffers) {
     text += concat("  ", kPlaces[static_cast<size_t>(b.place)], " ", b.name, ": ", to_string(b.bytes));

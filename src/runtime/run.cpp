@@ -123,7 +123,9 @@ void Runner::find_lives() {
   for (size_t n = 0; n < plan_->steps.size(); ++n)
     for (const auto* list : {&plan_->steps[n].reads, &plan_->steps[n].writes})
       for (const plan::BufferId id : *list) {
-        if ((*plan_)[id].place == plan::Place::kOut && !touched[id.index()]) beginnings_[n].push_back(id);
+        const plan::Place place = (*plan_)[id].place;
+        if ((place == plan::Place::kOut || place == plan::Place::kAlone) && !touched[id.index()])
+          beginnings_[n].push_back(id);
         touched[id.index()] = true;
       }
   endings_.resize(plan_->steps.size());
@@ -132,7 +134,8 @@ void Runner::find_lives() {
     for (const auto* list : {&plan_->steps[n].reads, &plan_->steps[n].writes})
       for (const plan::BufferId id : *list) {
         const plan::Place place = (*plan_)[id].place;
-        if ((place == plan::Place::kCall || place == plan::Place::kIn) && !read[id.index()]) endings_[n].push_back(id);
+        const bool ends = place == plan::Place::kCall || place == plan::Place::kIn || place == plan::Place::kAlone;
+        if (ends && !read[id.index()]) endings_[n].push_back(id);
         read[id.index()] = true;
       }
 }

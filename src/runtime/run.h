@@ -25,11 +25,12 @@ using Kernel = void(void* const* buffers, const int64_t* symbols, int64_t lo, in
 using Call = std::function<void(const plan::Step& step, void** buffers, const std::vector<int64_t>& symbols)>;
 
 struct Environment {
-  const Team* threads = nullptr;             ///< none: the caller's alone
-  void* stream = nullptr;                    ///< of a GPU; null: its default stream
-  Call call;                                 ///< needed when the plan has calls
-  std::function<void(plan::BufferId)> drop;  ///< the last reader of an input, or of what a call made, has run
-  /// Memory for an output, before the first step that touches it; empty: `memory` has all of them.
+  const Team* threads = nullptr;  ///< none: the caller's alone
+  void* stream = nullptr;         ///< of a GPU; null: its default stream
+  Call call;                      ///< needed when the plan has calls
+  /// The last reader of an input, of what a call made, or of what is alone, has run.
+  std::function<void(plan::BufferId)> drop;
+  /// Memory for an output or for what is alone, before the first step that touches it; empty: `memory` has all of them.
   std::function<void*(plan::BufferId)> provide;
   std::function<void*(size_t bytes)> allocate;  ///< aligned to 64; with `release`, else the C library's
   std::function<void(void*)> release;
@@ -88,9 +89,10 @@ class Runner {
 
   std::unique_ptr<const plan::Plan> plan_;  ///< the launcher looks at it
   std::unique_ptr<Launcher> launcher_;
-  std::optional<Sizes> fixed_;                           ///< when no symbol matters
-  std::vector<std::vector<plan::BufferId>> beginnings_;  ///< by step: outputs that nobody touched before
-  std::vector<std::vector<plan::BufferId>> endings_;  ///< by step: inputs and what calls made that nobody reads later
+  std::optional<Sizes> fixed_;  ///< when no symbol matters
+  std::vector<std::vector<plan::BufferId>>
+      beginnings_;                                    ///< by step: outputs and what is alone that nobody touched before
+  std::vector<std::vector<plan::BufferId>> endings_;  ///< by step: all but outputs that nobody reads later
 };
 
 }  // namespace magneto::runtime

@@ -107,12 +107,13 @@ std::vector<std::vector<BufferId>> steps_of(const Program& program) {
 
 }  // namespace
 
-Arena plan_memory(const Program& program, bool calls_make) {
+Arena plan_memory(const Program& program, const Memory& how) {
   Arena arena;
   arena.used.resize(program.buffers());
   arena.made.resize(program.buffers());
+  arena.alone.resize(program.buffers());
   arena.at.resize(program.buffers());
-  if (calls_make)
+  if (how.calls_make)
     for (const Equation& e : program.equations)
       for (const BufferId id : e.writes) arena.made[id.index()] = true;
   for (size_t b = 0; b < program.buffers(); ++b) arena.size.push_back(bytes_of(program.buffer(BufferId(b)).type));
@@ -134,6 +135,9 @@ Arena plan_memory(const Program& program, bool calls_make) {
       if (arena.made[b]) continue;
       const Expr bytes = rounded(b);
       arena.apart = arena.apart + bytes;
+      arena.alone[b] =
+          how.alone < INT64_MAX && bytes.value_or(INT64_MAX) >= how.alone && program.buffer(id).type.offset == Expr(0);
+      if (arena.alone[b]) continue;
       if (const auto number = bytes.constant()) {
         arena.at[b] = numbers.take(*number);
         continue;
@@ -151,7 +155,7 @@ Arena plan_memory(const Program& program, bool calls_make) {
     ending.erase(std::unique(ending.begin(), ending.end()), ending.end());
     for (const BufferId id : ending) {
       const size_t b = id.index();
-      if (!arena.used[b] || arena.made[b] || last[b] != n) continue;
+      if (!arena.used[b] || arena.made[b] || arena.alone[b] || last[b] != n) continue;
       if (const auto number = rounded(b).constant()) {
         if (*number > 0) numbers.give(arena.at[b].value_or(0), *number);
       } else {

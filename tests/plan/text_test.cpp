@@ -11,6 +11,8 @@ constexpr std::string_view kText = R"(plan {
   constant w: 3072
   temp t: 3072*s0 at 0
   temp u: 64 at 3072*s0
+  alone a: 3072*s0
+  made m: 3072*s0
   out y: 3072*s0
   arena 3072*s0 + 64
   where 1 <= s0
@@ -19,6 +21,7 @@ constexpr std::string_view kText = R"(plan {
   run k_u(t, u) points 1
   run k_v(t, u) points (s0 + 3) // 4 threads 128 with s0, s3 scratch 12288
   call "aten::mm" (t, w) -> (y) "transpose_b"
+  call "aten::mm" (a, w) -> (m) ""
   call "note" () -> () ""
 }
 )";

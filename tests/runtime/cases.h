@@ -24,10 +24,11 @@ struct Case {
   driver::Assembled made;
 };
 
-inline Case prepare(const std::string& name, const loop::Program& equations, const schedule::Shape& shape) {
+inline Case prepare(const std::string& name, const loop::Program& equations, const schedule::Shape& shape,
+                    const schedule::Memory& memory = {}) {
   using Kind = types::Device::Kind;
   Case c{name, equations, std::make_unique<loop::Program>(schedule::scheduled(equations, shape)), {}};
-  c.made = driver::assemble(*c.scheduled, {.device = shape.on_gpu() ? Kind::kCuda : Kind::kCpu});
+  c.made = driver::assemble(*c.scheduled, {.device = shape.on_gpu() ? Kind::kCuda : Kind::kCpu, .memory = memory});
   EXPECT_EQ(plan::print(plan::parse(plan::print(c.made.plan))), plan::print(c.made.plan));
   return c;
 }

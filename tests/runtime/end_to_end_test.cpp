@@ -2,6 +2,7 @@
 // interpreter on the equations.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 
 #include "../codegen/site_packages.h"
@@ -23,8 +24,14 @@ void call(const plan::Step& step, void** buffers, const std::vector<int64_t>& sy
     static_cast<float*>(buffers[1])[k] = 2 * static_cast<float*>(buffers[0])[k];
 }
 
+/// What is alone, while it is there; its memory is gone behind that, as a sanitizer sees.
+struct Alone {
+  std::map<plan::BufferId, std::unique_ptr<char[]>> there;
+  size_t most = 0;
+};
+
 void agree(const Case& c, const std::function<void*(const std::string&)>& find, const std::vector<int64_t>& symbols,
-           Threads* threads) {
+           Threads* threads, Alone* alone = nullptr) {
   const Runner runner(c.made.plan, [&](const plan::Plan& plan) {
     return cpu_launcher(plan,
                         [&](const std::string& name) { return reinterpret_cast<Kernel*>(find(symbol_of(c, name))); });
@@ -44,6 +51,16 @@ void agree(const Case& c, const std::function<void*(const std::string&)>& find, 
   Environment with;
   with.threads = threads;
   with.call = call;
+  if (alone) {
+    with.provide = [&](plan::BufferId id) -> void* {
+      const plan::Buffer& b = c.made.plan[id];
+      if (b.place == plan::Place::kOut) return memory[id.index()];
+      auto& made = alone->there[id] = std::make_unique<char[]>(static_cast<size_t>(b.bytes.evaluate(symbols)));
+      alone->most = std::max(alone->most, alone->there.size());
+      return made.get();
+    };
+    with.drop = [&](plan::BufferId id) { alone->there.erase(id); };
+  }
   ASSERT_EQ(runner.run(memory, symbols, with), sound ? Outcome::kDone : Outcome::kFault);
   ASSERT_EQ(loop::difference(expected, given, 2e-4), "")
       << c.name << " with s0 = " << symbols[0] << ", s1 = " << symbols[1] << "\n"
@@ -121,6 +138,20 @@ TEST(EndToEnd, EqualLayersShareKernelsAndMemory) {
   const auto code = compile(*llvm, list);
   agree(
       list[0], [&](const std::string& name) { return code->get(name); }, {9, 64}, nullptr);
+}
+
+TEST(EndToEnd, LargeTemporariesAreThereOnlyWhileTheyAreNeeded) {
+  const toolchain::Llvm* llvm = find_llvm();
+  if (!llvm) GTEST_SKIP() << "llvmlite is not installed";
+  std::vector<Case> list;
+  list.push_back(prepare("layers", layers(12), {}, {.alone = 256}));
+  EXPECT_EQ(list[0].made.plan.arena, types::Expr(0));
+  const auto code = compile(*llvm, list);
+  Alone alone;
+  agree(
+      list[0], [&](const std::string& name) { return code->get(name); }, {9, 64}, nullptr, &alone);
+  EXPECT_TRUE(alone.there.empty());
+  EXPECT_LE(alone.most, 4u);
 }
 
 }  // namespace

@@ -79,6 +79,9 @@ at::Tensor over(void* memory, const Layout& layout, c10::Device device, std::spa
   });
 }
 
+/// As codegen/abi.h says.
+bool is_aligned(const void* memory) { return reinterpret_cast<uintptr_t>(memory) % 16 == 0; }
+
 bool has_layout(const at::Tensor& tensor, const Layout& layout, std::span<const int64_t> symbols) {
   if (tensor.scalar_type() != layout.dtype) return false;
   return layout.with(symbols, [&](c10::IntArrayRef sizes, c10::IntArrayRef strides) {
@@ -171,12 +174,18 @@ struct Kernels::Body::Run {
     return made[id.index()];
   }
 
-  void prepare() {
+  /// False: memory of somebody else is not aligned as kernels of a GPU want it.
+  bool prepare() {
     const std::vector<plan::Buffer>& buffers = body.runner.plan().buffers;
     made.resize(buffers.size());
     memory.resize(buffers.size());
-    for (size_t b = 0; b < buffers.size(); ++b)
-      if (!body.is_made(BufferId(b))) memory[b] = const_cast<void*>(tensor(BufferId(b)).storage().data());
+    bool aligned = true;
+    for (size_t b = 0; b < buffers.size(); ++b) {
+      if (body.is_made(BufferId(b))) continue;
+      memory[b] = const_cast<void*>(tensor(BufferId(b)).storage().data());
+      aligned = aligned && is_aligned(memory[b]);
+    }
+    return aligned || body.device.is_cpu();
   }
 
   /// Of an output or of a large temporary, when it is needed: what the first steps want and the last ones make are not there at the same time.
@@ -204,7 +213,7 @@ struct Kernels::Body::Run {
     for (size_t w = 0; w < results.size(); ++w) {
       const size_t b = step.writes[w].index();
       at::Tensor& result = results[w];
-      if (!has_layout(result, body.layouts[b], symbols) || shares(result, reads)) {
+      if (!has_layout(result, body.layouts[b], symbols) || shares(result, reads) || !is_aligned(result.data_ptr())) {
         at::Tensor copy = empty(body.layouts[b], result.device(), symbols);
         copy.copy_(result);
         result = std::move(copy);
@@ -371,7 +380,7 @@ Kernels::Failure Kernels::attempt(std::span<at::Tensor> inputs, std::span<const 
   Body::Run run{*body_, inputs, symbols, {}, {}};
   try {
     const c10::OptionalDeviceGuard device(body_->device.is_cpu() ? std::nullopt : std::optional(body_->device));
-    run.prepare();
+    if (!run.prepare()) return body_->around.fallback->run(inputs, symbols, outputs);
     runtime::Environment with;
     if (body_->device.is_cpu()) {
       with.threads = &torch_team();

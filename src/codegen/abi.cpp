@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "base/check.h"
+#include "codegen/held.h"
 
 namespace magneto::codegen {
 
@@ -63,7 +64,7 @@ std::vector<uint32_t> symbols_of(const Program& program, const Kernel& kernel) {
   };
   for (const BufferId id : arguments_of(program, kernel)) type(id);
   for (const BufferId id : kernel.rows) type(id);
-  for (const types::Expr& offset : row_offsets(program, kernel)) offset.collect_symbols(found);
+  for (const types::Expr& offset : row_offsets(program, kernel.rows)) offset.collect_symbols(found);
   std::sort(found.begin(), found.end());
   found.erase(std::unique(found.begin(), found.end()), found.end());
   return found;
@@ -85,27 +86,36 @@ static types::Expr storage_bytes(const types::TensorType& type) {
   return (last + 1) * static_cast<int64_t>(types::item_size(type.dtype));
 }
 
-std::vector<types::Expr> row_offsets(const Program& program, const Kernel& kernel) {
+std::vector<types::Expr> row_offsets(const Program& program, const std::vector<BufferId>& rows) {
   std::vector<types::Expr> offsets;
   types::Expr at = 0;
-  for (const BufferId row : kernel.rows) {
+  for (const BufferId row : rows) {
     offsets.push_back(at);
     at = at + 64 * types::Expr::ceil_div(storage_bytes(program.buffer(row).type), 64);
   }
   return offsets;
 }
 
-types::Expr scratch_bytes(const Program& program, const Kernel& kernel) {
-  if (kernel.rows.empty()) return 0;
-  const types::Expr last = 64 * types::Expr::ceil_div(storage_bytes(program.buffer(kernel.rows.back()).type), 64);
-  return row_offsets(program, kernel).back() + last;
+types::Expr scratch_bytes(const Program& program, const std::vector<BufferId>& rows) {
+  if (rows.empty()) return 0;
+  const types::Expr last = 64 * types::Expr::ceil_div(storage_bytes(program.buffer(rows.back()).type), 64);
+  return row_offsets(program, rows).back() + last;
+}
+
+std::vector<BufferId> shared_rows(const Program& program, const Kernel& kernel) {
+  std::vector<BufferId> rows;
+  if (kernel.rows.empty()) return rows;
+  const Held held = held_of(program, kernel);
+  for (const BufferId row : kernel.rows)
+    if (!held.rows.count(row)) rows.push_back(row);
+  return rows;
 }
 
 Grid grid_of(const Program& program, const Kernel& kernel) {
   constexpr int kWarp = 32, kBlock = 128;
   constexpr int64_t kShared = 24 << 10;  // bytes that leave room for several blocks
   constexpr int64_t kFew = 1024;         // points that are better spread over the whole device
-  const types::Expr points = points_of(program, kernel), bytes = scratch_bytes(program, kernel);
+  const types::Expr points = points_of(program, kernel), bytes = scratch_bytes(program, shared_rows(program, kernel));
   Grid grid;
   bool lanes = false;  // their threads meet as a block
   for_each_statement(kernel.body, [&](const Statement& s) {

@@ -7,9 +7,9 @@
 //   *fault becomes 1 when an index is out of bounds or an integer is divided by zero; nobody sets it back.
 //
 // On a GPU:   extern "C" __global__ void name(T* buffer ..., int64_t symbol ...)
-//   with the blocks, threads and dynamic shared memory of grid_of(). An index out of bounds is a device-side assert, as
-//   in eager torch: the kernel stops, and whoever waits for the device is told. Nobody looks at integers that are
-//   divided by zero.
+//   with the blocks, threads and dynamic shared memory of grid_of(). Every buffer is aligned to 16 bytes. An index out
+//   of bounds is a device-side assert, as in eager torch: the kernel stops, and whoever waits for the device is told.
+//   Nobody looks at integers that are divided by zero.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -24,9 +24,12 @@ std::vector<loop::BufferId> arguments_of(const loop::Program& program, const loo
 std::vector<uint32_t> symbols_of(const loop::Program& program, const loop::Kernel& kernel);
 /// The number of points of the outer space. Throws base::Fault when the space depends on more than sizes.
 types::Expr points_of(const loop::Program& program, const loop::Kernel& kernel);
-types::Expr scratch_bytes(const loop::Program& program, const loop::Kernel& kernel);
-/// Where a row begins in the scratch memory, in bytes; those of `kernel.rows`, in order.
-std::vector<types::Expr> row_offsets(const loop::Program& program, const loop::Kernel& kernel);
+/// Bytes of scratch memory for rows: on a CPU `kernel.rows`, on a GPU those of shared_rows().
+types::Expr scratch_bytes(const loop::Program& program, const std::vector<loop::BufferId>& rows);
+/// Where each row begins there, in bytes.
+std::vector<types::Expr> row_offsets(const loop::Program& program, const std::vector<loop::BufferId>& rows);
+/// The rows that are not in registers (held.h).
+std::vector<loop::BufferId> shared_rows(const loop::Program& program, const loop::Kernel& kernel);
 
 /// How a kernel is launched on a GPU. A block computes one point, or, where few threads share one, several: `points` of
 /// them, one for each warp or thread.

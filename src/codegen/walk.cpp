@@ -22,6 +22,8 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "codegen/abi.h"
+#include "codegen/groups_internal.h"
+#include "codegen/held.h"
 #include "loop/semantics.h"
 #include "loop/uses.h"
 
@@ -45,8 +47,10 @@ class Walker {
       for (const TermId operand : t.operands) ++readers_[operand];
       if (t.op == Op::kLoad || t.op == Op::kGuarded) loaded.insert(BufferId(t.id));
     }
-    for_each_statement(kernel.body,
-                       [&](const Statement& s) { rereads_ |= s.buffer.valid() && loaded.count(s.buffer); });
+    if (sharing_) held_ = held_of(program, kernel);
+    for_each_statement(kernel.body, [&](const Statement& s) {
+      rereads_ |= s.buffer.valid() && loaded.count(s.buffer) && !held_.rows.count(s.buffer);
+    });
     const auto statement = [&](const Statement& s) { for_each_term(s, [&](TermId id) { ++readers_[id]; }); };
     for_each_statement(kernel.once, statement);
     for_each_statement(kernel.body, statement);
@@ -165,6 +169,7 @@ class Walker {
       case Op::kAxis: {
         const Value& base = axes_.at(AxisId(t.id)).value;
         if (AxisId(t.id) != lane_axis_) return base;
+        if (in_held_) return held_place(copy);
         const int64_t ahead = offset_of(copy);
         Value first = ahead ? target_.binary(Op::kAdd, base, whole(ahead)) : base;
         return vector ? target_.steps(first, lanes_) : first;
@@ -175,6 +180,7 @@ class Walker {
         return value.type.lanes > 1 && !vector ? target_.lane(value, 0) : value;
       }
       case Op::kLoad:
+        if (held_.rows.count(BufferId(t.id))) return held_values_.at(BufferId(t.id))[static_cast<size_t>(copy)];
         if (group_ > 1 && grouped_.loads.count(id)) return from_group(id, t, copy);
         return target_.load(access(BufferId(t.id), t.operands, copy, vector));
       case Op::kGuarded: {
@@ -298,13 +304,14 @@ class Walker {
         return;
       case Statement::Kind::kStore:
       case Statement::Kind::kUpdate: {
+        if (held_.rows.count(s.buffer)) return hold(s);
         if (group_ > 1 && grouped_.stores.count(&s)) return store_groups(s);
         const bool varies =
             varying(s.value) || std::any_of(s.index.begin(), s.index.end(), [&](TermId id) { return varying(id); });
         for (int copy = 0; copy < (varies ? copies_ : 1); ++copy) {
           const Access place = access(s.buffer, s.index, copy, true);
           const Value value = emit(s.value, copy, place.type.lanes > 1);
-          if (sharing_ && guard_) sharing_->when(*guard_);
+          if (const Value* guard = guard_of(copy)) sharing_->when(*guard);
           if (s.kind == Statement::Kind::kStore)
             target_.store(place, value, !in_phase_ && !lane_axis_.valid());
           else if (place.type.lanes > 1)  // no two lanes meet
@@ -380,8 +387,13 @@ class Walker {
   void fold(const Statement& s, int copy) {
     std::vector<Accumulator>& list = (*accumulators_)[s.local];
     Accumulator& into = list[static_cast<size_t>(copy) % list.size()];
-    const Value value = emit(s.value, copy, true);
-    const Value position = s.position.valid() ? emit(s.position, copy, true) : Value{};
+    Value value = emit(s.value, copy, true);
+    Value position = s.position.valid() ? emit(s.position, copy, true) : Value{};
+    if (const Value* inside = inside_of(copy)) {
+      const Folded none = identity(*s.fold, element(s));
+      value = target_.where(*inside, value, target_.constant({element(s), 1}, none.value));
+      if (gives_position(*s.fold)) position = target_.where(*inside, position, whole(none.position));
+    }
     join(*s.fold, into, value, position);
     if (s.kind != Statement::Kind::kScan) return;
     LocalState& local = locals_[s.local];
@@ -633,10 +645,10 @@ class Walker {
   // ---------------------------------------------------------------------------------------------------------
   //
   // The threads of a point share the last axis of a phase: element k is of thread k mod `along`, so that neighbours
-  // read neighbours. Where a phase has more axes and the last one is short, rows of threads share another one. A phase
-  // is written up to three times: *groups* of neighbouring elements, read and written at once where all memory that is
-  // walked element by element is aligned (which is known only when the kernel runs); *copies*, elements `along` apart;
-  // and one element.
+  // read neighbours. A phase of few elements has no loop (held.h). Where a phase has more axes and the last one is
+  // short, rows of threads share another one. A phase is written up to three times: *groups* of neighbouring elements,
+  // read and written at once where all memory that is walked element by element is aligned (which may be known only
+  // when the kernel runs); *copies*, elements `along` apart; and one element.
   //
   //     const i64 whole = aligned ? n & -4 : 0;
   //     for (j = begin + thread * 4; j < begin + whole; j += threads * 4) { x = load of 4; ...; store of 4 }
@@ -649,13 +661,6 @@ class Walker {
   struct Way {
     int copies, group;
   };
-  struct Grouped {
-    std::set<TermId> loads;
-    std::set<const Statement*> stores;
-    std::vector<std::pair<BufferId, std::vector<TermId>>> places;
-    size_t terms = 0;  ///< of the whole body
-  };
-
   int64_t offset_of(int copy) const {
     if (!sharing_) return int64_t{copy} * lanes_;
     return int64_t{copy / group_} * along_ * group_ + copy % group_;
@@ -663,25 +668,6 @@ class Walker {
 
   std::optional<int64_t> extent_of(const Range& r) const { return loop::extent_of(program_, r); }
   std::optional<int64_t> most_of(const Range& r) const { return loop::most_of(program_, r); }
-
-  /// Whether the number of elements is known to be a multiple of n. A block of an axis that was cut ends n * k elements
-  /// behind its begin or at the end of the axis.
-  bool is_multiple(const Range& r, int64_t n) const {
-    if (const auto extent = extent_of(r)) return *extent % n == 0;
-    const auto divides = [&](TermId id) {
-      const auto size = program_.as_size(id);
-      return size && types::Expr::mod(*size, n) == types::Expr(0);
-    };
-    const Term &begin = program_.term(r.begin), &end = program_.term(r.end);
-    const bool from_multiple = begin.op == Op::kMul && (divides(begin.operands[0]) || divides(begin.operands[1]));
-    const auto ends_well = [&](TermId id) {
-      const Term& t = program_.term(id);
-      if (t.op == Op::kAdd && t.operands[0] == r.begin) return divides(t.operands[1]);
-      return from_multiple && divides(id);
-    };
-    if (end.op == Op::kMin) return ends_well(end.operands[0]) && ends_well(end.operands[1]);
-    return ends_well(r.end);
-  }
 
   void share(const Statement& s, Accumulator& a, int along) {
     if (gives_position(*s.fold))
@@ -711,46 +697,6 @@ class Walker {
     return across_ > 1 ? longest : SIZE_MAX;
   }
 
-  /// What a loop reads and writes element by element, at places that are known before it.
-  Grouped grouped_of(const Loop& l) const {
-    Grouped made;
-    std::set<LocalId> own;
-    for (const Statement& s : l.body)
-      if (s.local.valid()) own.insert(s.local);
-    const AxisId axis = l.ranges.back().axis;
-    const auto fits = [&](BufferId id, const std::vector<TermId>& index) {
-      for (const TermId i : index) {
-        const Use& use = uses_.of(i);
-        if (use.loads || use.may_fault) return false;
-        if (std::any_of(use.locals.begin(), use.locals.end(), [&](LocalId k) { return own.count(k) > 0; }))
-          return false;
-      }
-      const auto stride = stride_along(program_, uses_, id, index, axis);
-      return stride && *stride == types::Expr(1);
-    };
-    std::set<TermId> seen;
-    std::vector<TermId> stack;
-    for (const Statement& s : l.body) {
-      for_each_term(s, [&](TermId id) { stack.push_back(id); });
-      if (s.kind == Statement::Kind::kStore && fits(s.buffer, s.index)) {
-        made.stores.insert(&s);
-        made.places.emplace_back(s.buffer, s.index);
-      }
-    }
-    while (!stack.empty()) {
-      const TermId id = stack.back();
-      stack.pop_back();
-      if (!seen.insert(id).second) continue;
-      const Term& t = program_.term(id);
-      if (t.op == Op::kLoad && fits(BufferId(t.id), t.operands)) made.loads.insert(id);
-      stack.insert(stack.end(), t.operands.begin(), t.operands.end());
-    }
-    made.terms = seen.size();
-    for (const TermId id : made.loads)
-      made.places.emplace_back(BufferId(program_.term(id).id), program_.term(id).operands);
-    return made;
-  }
-
   std::vector<Way> ways_of(const Loop& l, const Grouped& grouped) const {
     const bool in_order =
         std::any_of(l.body.begin(), l.body.end(), [](const Statement& s) { return s.kind == Statement::Kind::kScan; });
@@ -764,13 +710,14 @@ class Walker {
     const int group = largest(l.vector, std::min(most, static_cast<int>(16 / item)));
     const auto extent = extent_of(l.ranges.back());
     const bool groups = group > 1 && l.ranges.size() == 1 && extent.value_or(0) % group == 0;
-    const bool only_groups = groups && is_multiple(l.ranges.back(), group);
+    const bool only_groups = groups && is_multiple(program_, l.ranges.back(), group);
     std::vector<Way> list;
     if (groups && l.unroll > 1 && 2 * group <= most) list.push_back({std::min(most / group, l.unroll) * group, group});
     if (groups) list.push_back({group, group});
     int copies = largest(int64_t{l.vector} * l.unroll, std::min(most, kMostCopies / 2));
     const auto longest = most_of(l.ranges.back());
     while (copies > 1 && longest && int64_t{copies - 1} * along_ >= *longest) copies /= 2;
+    if (only_groups && are_aligned(program_, grouped.places, l.ranges.back(), group)) return list;
     if (copies > 1 && !only_groups) list.push_back({copies, 1});
     list.push_back({1, 1});
     return list;
@@ -794,7 +741,9 @@ class Walker {
     for (int first = 0; first < copies_; first += group_) {
       std::vector<Value> values;
       for (int k = 0; k < group_; ++k) values.push_back(emit(s.value, first + k, false));
-      sharing_->store_group(access(s.buffer, s.index, first, false), values);
+      const Access place = access(s.buffer, s.index, first, false);
+      if (const Value* guard = guard_of(first)) sharing_->when(*guard);
+      sharing_->store_group(place, values);
     }
   }
 
@@ -803,8 +752,9 @@ class Walker {
     const std::vector<const Statement*> folds = folds_of(l);
     if (rereads_ && std::exchange(stored_, false)) sharing_->meet();
     if (in_lanes) return shared_rows(l, folds);
+    if (const auto held = held_.phases.find(&l); held != held_.phases.end()) return held_phase(l, held->second, folds);
     const size_t axis = spread(l);
-    Grouped grouped = grouped_of(l);
+    Grouped grouped = grouped_of(program_, uses_, l);
     const std::vector<Way> ways = ways_of(l, grouped);
     Accumulators all, single;  // of ways with more than one copy, and of the last one
     for (const Statement* s : folds) {
@@ -867,7 +817,61 @@ class Walker {
       const Value count = target_.binary(Op::kMax, target_.binary(Op::kSub, end, begin), whole(0));
       all = target_.binary(Op::kAnd, count, whole(-group));
     }
+    if (are_aligned(program_, grouped.places, l.ranges.back(), group)) return all;
     return target_.where(sharing_->aligned(places, group), all, whole(0));
+  }
+
+  // A phase without a loop: `group_` elements side by side, several times, `along_` groups apart. Threads behind the
+  // last element compute that one once more; they neither fold nor store it.
+
+  /// Of all phases of one length, since one thread must have the same elements in all of them.
+  int held_group(int64_t length) {
+    int group = Held::kMost;
+    for (const auto& [l, own] : held_.phases) {
+      if (own != length) continue;
+      const Grouped grouped = grouped_of(program_, uses_, *l);
+      size_t item = 2;
+      for (const Grouped::Place& place : grouped.places)
+        item = std::max(item, types::item_size(program_.buffer(place.buffer).type.dtype));
+      group = std::min({group, l->vector, static_cast<int>(16 / item)});
+      group = power_of_two(group / 2 + 1, group);
+      while (group > 1 && (length % group != 0 || !are_aligned(program_, grouped.places, l->ranges[0], group)))
+        group /= 2;
+    }
+    return group;
+  }
+
+  void held_phase(const Loop& l, int64_t length, const std::vector<const Statement*>& folds) {
+    along_ = sharing_->threads();
+    across_ = 1;
+    const AxisId axis = l.ranges[0].axis;
+    if (mine_.length != length || mine_.axis != axis) {
+      forget(axis);
+      take_places(axis, length);
+    }
+    in_held_ = true;
+    group_ = mine_.group;
+    copies_ = static_cast<int>(mine_.places.size()) * group_;
+    grouped_ = group_ > 1 ? grouped_of(program_, uses_, l) : Grouped();
+    lane_axis_ = axis;
+    axes_[axis] = {depth(), mine_.places.front()};
+    Accumulators all, single;
+    for (const Statement* s : folds) {
+      single[s->local].push_back(start(*s, 1, ""));
+      for (int k = 0; k < std::min(copies_, 4); ++k) all[s->local].push_back(start(*s, 1, base::concat("_", k)));
+    }
+    in_phase_ = true;
+    Accumulators* const before = std::exchange(accumulators_, &all);
+    block(l.body);
+    accumulators_ = before;
+    in_phase_ = in_held_ = false;
+    copies_ = group_ = 1;
+    lane_axis_ = {};
+    grouped_ = {};
+    for (const Statement* s : folds) finish(*s, false, all, single);
+    if (!rereads_) return;
+    forget({});
+    sharing_->meet();
   }
 
   /// A phase in lanes: rows of threads share its first axis, unless its order matters.
@@ -929,6 +933,49 @@ class Walker {
     guard_.reset();
   }
 
+  /// What this thread has of the phases of this length.
+  void take_places(AxisId axis, int64_t length) {
+    mine_ = {axis, length, held_group(length), {}, {}};
+    const int64_t step = int64_t{along_} * mine_.group;
+    const Value first = target_.binary(Op::kMul, sharing_->thread_along(along_), whole(mine_.group));
+    for (int64_t from = 0; from < length; from += step) {
+      Value place = target_.keep(from ? target_.binary(Op::kAdd, first, whole(from)) : first, "place");
+      std::optional<Value> inside;
+      if (from + step > length) {
+        inside = target_.keep(target_.binary(Op::kLt, place, whole(length)), "inside");
+        place = target_.keep(target_.binary(Op::kMin, place, whole(length - mine_.group)), "place");
+      }
+      mine_.places.push_back(place);
+      mine_.insides.push_back(inside);
+    }
+  }
+  Value held_place(int copy) {
+    const Value& first = mine_.places[static_cast<size_t>(copy / group_)];
+    return copy % group_ ? target_.binary(Op::kAdd, first, whole(copy % group_)) : first;
+  }
+  /// Whether this copy of a phase without a loop is one of its elements; null: it is.
+  const Value* inside_of(int copy) const {
+    if (!in_held_) return nullptr;
+    const std::optional<Value>& inside = mine_.insides[static_cast<size_t>(copy / group_)];
+    return inside ? &*inside : nullptr;
+  }
+  const Value* guard_of(int copy) const {
+    if (!sharing_) return nullptr;
+    return guard_ ? &*guard_ : inside_of(copy);
+  }
+  void hold(const Statement& s) {
+    std::vector<Value>& values = held_values_[s.buffer];
+    values.clear();
+    for (int copy = 0; copy < copies_; ++copy)
+      values.push_back(target_.keep(emit(s.value, copy, false), program_.buffer(s.buffer).name));
+  }
+  /// What is known in this scope and depends on an axis, or, without one, on memory.
+  void forget(AxisId axis) {
+    std::erase_if(scopes_.back().known, [&](const auto& known) {
+      return axis.valid() ? uses_.depends(known.first.first, axis) : uses_.of(known.first.first).loads;
+    });
+  }
+
   const Program& program_;
   const Kernel& kernel_;
   Target& target_;
@@ -950,6 +997,18 @@ class Walker {
   Value inside_;                ///< of lanes: this thread has a column
   std::optional<Value> guard_;  ///< of lanes: this thread stores
   bool stored_ = false;         ///< outside of phases, since all threads met
+  /// The phase without a loop that was last, and the elements of this thread: the first of each group.
+  struct Mine {
+    AxisId axis;
+    int64_t length = 0;
+    int group = 1;
+    std::vector<Value> places;
+    std::vector<std::optional<Value>> insides;  ///< whether it is there; none: it is
+  };
+  Held held_;
+  Mine mine_;
+  bool in_held_ = false;
+  std::map<BufferId, std::vector<Value>> held_values_;  ///< of rows in registers
 };
 
 }  // namespace

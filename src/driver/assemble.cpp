@@ -94,7 +94,7 @@ class Assembler {
       s.symbols = codegen::symbols_of(program_, shared);
     } else {
       s.points = codegen::points_of(program_, k);
-      s.scratch = codegen::scratch_bytes(program_, k);
+      s.scratch = codegen::scratch_bytes(program_, k.rows);
       s.grain = std::max<int64_t>(1, kGrain / elements_of(program_, k.body));
     }
     made_.plan.steps.push_back(std::move(s));

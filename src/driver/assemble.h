@@ -19,7 +19,7 @@ struct Assembled {
 
 struct Assembly {
   types::Device::Kind device = types::Device::Kind::kCpu;  ///< on a GPU steps are grids of blocks (codegen/abi.h)
-  schedule::Memory memory;
+  schedule::Memory memory = {};
 };
 
 /// Puts the steps of a program in order, finds equal kernels, plans memory. Buffers keep their names; only those that a

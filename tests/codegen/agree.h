@@ -23,7 +23,7 @@ inline bool run(const loop::Program& program, const std::vector<int64_t>& symbol
   for (const loop::Kernel& kernel : program.kernels) {
     std::vector<void*> buffers;
     for (const loop::BufferId id : arguments_of(program, kernel)) buffers.push_back(pointers[id.index()]);
-    const auto bytes = static_cast<size_t>(scratch_bytes(program, kernel).evaluate(symbols));
+    const auto bytes = static_cast<size_t>(scratch_bytes(program, kernel.rows).evaluate(symbols));
     char* scratch = static_cast<char*>(std::aligned_alloc(64, (bytes + 64) / 64 * 64));
     const int64_t points = points_of(program, kernel).evaluate(symbols), half = points / 2;
     std::vector<int64_t> padded = symbols;

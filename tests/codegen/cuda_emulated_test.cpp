@@ -18,15 +18,15 @@ void agree(const std::vector<Case>& cases, size_t shift) {
       how.round_each = true;
       const bool sound = loop::interpret(*c.program, symbols, expected.pointers(), how);
       if (!sound && c.name != "faults_are_reported_0") continue;  // nobody looks at a division by zero
-      // `shift` elements beside alignment
+      // `shift` times 16 bytes behind an aligned address
       std::vector<std::vector<char>> moved;
       std::vector<void*> place;
       const std::vector<void*> pointers = given.pointers();
       for (size_t b = 0; b < pointers.size(); ++b) {
         const loop::BufferId id(b);
         const size_t item = types::item_size(c.program->buffer(id).type.dtype), bytes = given.count(id) * item;
-        moved.emplace_back(bytes + shift * item + 16);
-        place.push_back(moved.back().data() + shift * item);
+        moved.emplace_back(bytes + shift * 16 + 16);
+        place.push_back(moved.back().data() + shift * 16);
         if (pointers[b]) std::memcpy(place[b], pointers[b], bytes);
       }
       bool fine = true;

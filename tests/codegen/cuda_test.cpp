@@ -25,7 +25,7 @@ std::string compile(const std::vector<Case>& cases) {
   return find_nvrtc()->compile(cuda::print(units_of(cases)), device ? device->cuda().architecture() : "sm_90");
 }
 
-/// Where there is a GPU, runs each case; `shift` puts memory so many elements beside alignment.
+/// Where there is a GPU, runs each case; `shift` puts memory so many times 16 bytes behind an aligned address.
 void agree(const std::vector<Case>& cases, const std::string& cubin, size_t shift, int& ran) {
   const Device* device = Device::open();
   if (!device) return;  // compiled, and that is all that can be asked here

@@ -58,13 +58,12 @@ class Device {
 /// The memory of a program, copied to the GPU.
 class OnDevice {
  public:
-  /// Every buffer begins `shift` elements behind an aligned address.
+  /// Every buffer begins `shift` times 16 bytes behind an aligned address: no more is promised to a kernel.
   OnDevice(const Device& device, loop::Memory& memory, size_t shift = 0) : device_(device), memory_(memory) {
     const std::vector<void*> pointers = memory.pointers();
     for (size_t b = 0; b < pointers.size(); ++b) {
-      blocks_.push_back(pointers[b] ? device.allocate(bytes(b) + 8 * shift) : nullptr);
-      const size_t item = types::item_size(memory.program().buffer(loop::BufferId(b)).type.dtype);
-      at_.push_back(pointers[b] ? static_cast<char*>(blocks_[b]) + shift * item : nullptr);
+      blocks_.push_back(pointers[b] ? device.allocate(bytes(b) + 16 * shift) : nullptr);
+      at_.push_back(pointers[b] ? static_cast<char*>(blocks_[b]) + shift * 16 : nullptr);
       if (pointers[b]) device.to_device(at_[b], pointers[b], bytes(b));
     }
   }

@@ -46,7 +46,7 @@ class CppTarget : public CTarget {
       pointers_[id] = scopes_.fresh(buffer.name);
       scopes_.line(concat(t, " __restrict ", pointers_[id], " = (", t, ")buffers[", position++, "];"));
     }
-    const std::vector<types::Expr> offsets = row_offsets(program_, kernel_);
+    const std::vector<types::Expr> offsets = row_offsets(program_, kernel_.rows);
     for (size_t k = 0; k < kernel_.rows.size(); ++k) {
       const loop::Buffer& buffer = program_.buffer(kernel_.rows[k]);
       const std::string t = concat(types::name(buffer.type.dtype), "*");

@@ -259,18 +259,19 @@ class CudaTarget : public CTarget, public Sharing {
   }
 
   void rows(const Grid& grid) {
-    if (kernel_.rows.empty()) return;
+    const std::vector<loop::BufferId> rows = shared_rows(program_, kernel_);
+    if (rows.empty()) return;
     scopes_.line("extern __shared__ __align__(64) char scratch[];");
     const std::string own = grid.points == 1 ? ""
                                              : concat("threadIdx.x / ", kernel_.threads, " * ",
-                                                      bare(size(scratch_bytes(program_, kernel_)).text), " + ");
-    const std::vector<types::Expr> offsets = row_offsets(program_, kernel_);
-    for (size_t k = 0; k < kernel_.rows.size(); ++k) {
-      const loop::Buffer& buffer = program_.buffer(kernel_.rows[k]);
+                                                      bare(size(scratch_bytes(program_, rows)).text), " + ");
+    const std::vector<types::Expr> offsets = row_offsets(program_, rows);
+    for (size_t k = 0; k < rows.size(); ++k) {
+      const loop::Buffer& buffer = program_.buffer(rows[k]);
       const std::string t = concat(types::name(buffer.type.dtype), "*");
-      pointers_[kernel_.rows[k]] = scopes_.fresh(buffer.name);
-      scopes_.line(concat(t, " ", pointers_[kernel_.rows[k]], " = (", t, ")(scratch + ", own,
-                          bare(size(offsets[k]).text), ");"));
+      pointers_[rows[k]] = scopes_.fresh(buffer.name);
+      scopes_.line(
+          concat(t, " ", pointers_[rows[k]], " = (", t, ")(scratch + ", own, bare(size(offsets[k]).text), ");"));
     }
   }
 

@@ -548,7 +548,7 @@ std::string LlvmTarget::function(const std::string& name, const loop::Uses& uses
     const Value at = pure(concat("getelementptr ptr, ptr %buffers, i64 ", position++), {});
     pointers_[id] = effect(concat("load ptr, ptr ", at.text), {}).text;
   }
-  const std::vector<types::Expr> offsets = row_offsets(program_, kernel_);
+  const std::vector<types::Expr> offsets = row_offsets(program_, kernel_.rows);
   for (size_t k = 0; k < kernel_.rows.size(); ++k)
     pointers_[kernel_.rows[k]] = pure(concat("getelementptr i8, ptr %scratch, i64 ", size(offsets[k]).text), {}).text;
   walk(program_, uses, kernel_, *this, {"%lo", {Dtype::kI64, 1}}, {"%hi", {Dtype::kI64, 1}});

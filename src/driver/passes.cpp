@@ -48,8 +48,8 @@ std::vector<std::string> optional_passes() { return {"inline", "split", "fuse"};
 
 void schedule(loop::Program& program, Passes& passes, const schedule::Shape& shape) {
   passes.run("simplify", program, schedule::simplify);
-  passes.run_optional("inline", program, [](loop::Program& p) {
-    schedule::inline_cheap(p);
+  passes.run_optional("inline", program, [&](loop::Program& p) {
+    schedule::inline_cheap(p, shape);
     schedule::simplify(p);  // what was put together may fold
   });
   passes.run_optional("split", program, [&](loop::Program& p) { schedule::split(p, shape); });

@@ -13,6 +13,7 @@
 
 #include "schedule/dead.h"
 #include "schedule/terms_internal.h"
+#include "schedule/tile.h"
 
 namespace magneto::schedule {
 
@@ -22,10 +23,14 @@ namespace {
 
 constexpr uint32_t kMostTree = 160;  ///< of one equation; text and compile time grow with it
 
+constexpr uint32_t kAgain = 2;       ///< work that may be done again for each element that reads it
+constexpr uint32_t kAgainOnGpu = 8;  ///< the same, where it saves a launch: a GPU waits for memory anyway
+
 class Inliner {
  public:
-  explicit Inliner(Program& program)
+  Inliner(Program& program, const Shape& shape)
       : program_(program),
+        most_again_(shape.on_gpu() ? kAgainOnGpu : kAgain),
         uses_(program),
         equation_of_(program.buffers(), SIZE_MAX),
         readers_(program.buffers()),
@@ -86,6 +91,17 @@ class Inliner {
     return found;
   }
 
+  /// Whether it reads nothing that an equation computes: then there is none to be fused with, and it is a kernel for
+  /// itself.
+  bool is_first(const Equation& producer) {
+    bool first = true;
+    for_each_part(program_, producer.value, [&](TermId id) {
+      const Term& t = program_.term(id);
+      first = first && (!is_load(t) || equation_of_[t.id] == SIZE_MAX);
+    });
+    return first;
+  }
+
   bool moves_only(const Equation& e) { return weights_.of(program_, e.value).work <= 1 && streams(e) <= 1; }
 
   /// Whether a load with these indices visits each element of the producer about once.
@@ -125,7 +141,7 @@ class Inliner {
     const bool covering = covers(reader, load);
     if (sites_[id.index()] == 1 && covering) return true;
     const uint32_t work = weights_.of(program_, producer.value).work;
-    if (!covering) return work <= 2 && inputs <= 1;
+    if (!covering) return inputs <= 1 && work <= (is_first(producer) ? most_again_ : kAgain);
     return work < kDear && readers * inputs <= inputs + 1 + readers;
   }
 
@@ -175,6 +191,7 @@ class Inliner {
   }
 
   Program& program_;
+  const uint32_t most_again_;
   Uses uses_;
   Weights weights_;
   std::vector<size_t> equation_of_, readers_, sites_, streams_;
@@ -184,6 +201,6 @@ class Inliner {
 
 }  // namespace
 
-void inline_cheap(Program& program) { Inliner(program).run(); }
+void inline_cheap(Program& program, const Shape& shape) { Inliner(program, shape).run(); }
 
 }  // namespace magneto::schedule

@@ -47,9 +47,13 @@ TEST_P(Files, ComputeWhatTheirEquationsSay) {
   const loop::Program program = loop::parse(text);
   ASSERT_TRUE(loop::verify(program).empty()) << loop::verify(program).front();
   judge(GetParam(), program, kSymbols);
-  if (const size_t at = text.find("# kernels: "); at != std::string::npos) {
-    const loop::Program given = scheduled(program);
-    EXPECT_EQ(given.kernels.size(), static_cast<size_t>(std::stoi(text.substr(at + 11)))) << loop::print(given);
+  const std::pair<std::string, Shape> counted[] = {{"# kernels: ", Shape{}}, {"# on a gpu: ", gpu_shape()}};
+  for (const auto& [said, shape] : counted) {
+    const size_t at = text.find(said);
+    if (at == std::string::npos) continue;
+    const loop::Program given = scheduled(program, shape);
+    EXPECT_EQ(given.kernels.size(), static_cast<size_t>(std::stoi(text.substr(at + said.size()))))
+        << loop::print(given);
   }
 }
 

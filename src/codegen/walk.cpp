@@ -714,8 +714,11 @@ class Walker {
     std::vector<Way> list;
     if (groups && l.unroll > 1 && 2 * group <= most) list.push_back({std::min(most / group, l.unroll) * group, group});
     if (groups) list.push_back({group, group});
-    int copies = largest(int64_t{l.vector} * l.unroll, std::min(most, kMostCopies / 2));
     const auto longest = most_of(l.ranges.back());
+    // where few blocks walk long rows, each thread must have much under way
+    const bool is_long = longest && *longest >= int64_t{2 * kMostCopies} * along_ && along_ >= kManyThreads;
+    int copies = largest(int64_t{l.vector} * l.unroll * (is_long ? 2 : 1),
+                         std::min(most, is_long ? kMostCopies : kMostCopies / 2));
     while (copies > 1 && longest && int64_t{copies - 1} * along_ >= *longest) copies /= 2;
     if (only_groups && are_aligned(program_, grouped.places, l.ranges.back(), group)) return list;
     if (copies > 1 && !only_groups) list.push_back({copies, 1});
@@ -724,6 +727,7 @@ class Walker {
   }
   static constexpr int kMostTerms = 400;
   static constexpr int kMostCopies = 8;
+  static constexpr int kManyThreads = 512;
 
   Value from_group(TermId id, const Term& t, int copy) {
     const int number = copy / group_;

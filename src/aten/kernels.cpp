@@ -188,7 +188,8 @@ struct Kernels::Body::Run {
     return aligned || body.device.is_cpu();
   }
 
-  /// Of an output or of a large temporary, when it is needed: what the first steps want and the last ones make are not there at the same time.
+  /// Of an output or of a large temporary, when it is needed: what the first steps want and the last ones make are not
+  /// there at the same time.
   void* provide(BufferId id) {
     allocates = true;
     at::Tensor& output = made[id.index()];
@@ -248,7 +249,7 @@ struct Kernels::Body::Run {
     if (origin.from == From::kMade) made[id.index()].reset();
     if (origin.from != From::kInput || !body.around.lets_inputs_go || body.is_written[origin.index]) return;
     at::Tensor& input = inputs[origin.index];
-    const size_t own = input.is_view() ? 2 : 1;  // a view keeps its base
+    const size_t own = input.is_view() ? 2 : 1;                              // a view keeps its base
     if (input.use_count() > 1 || input.storage().use_count() > own) return;  // that would free nothing
     input.reset();
     changed = true;

@@ -171,6 +171,7 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
     if (result.alias_info() && !result.alias_info()->isWrite()) ++views;
   }
   returns = schema.returns().size();
+  gives_numbers = tensors < returns;
 
   bumps_versions =
       base.starts_with("_foreach_") && writes_anything && !op.hasKernelForDispatchKey(DispatchKey::ADInplaceOrView);
@@ -196,7 +197,7 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
     if (tensors == 0 && !writes_anything) return asks_metadata(base) ? Way::kMetadata : Way::kReadsData;
     if (op.hasTag(at::Tag::inplace_view) && !base.starts_with("resize")) return Way::kRestride;
     if (tensors > 0 && views == tensors && !writes_anything) return Way::kView;
-    return tensors < returns || (raises && !divides) ? Way::kAtOnce : Way::kRecord;
+    return gives_numbers || (raises && !divides) ? Way::kAtOnce : Way::kRecord;
   }();
   meta = meta_kernel(op);
 }

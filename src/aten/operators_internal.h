@@ -34,6 +34,7 @@ struct Operator {
   std::vector<bool> writes;   ///< for each argument
   std::vector<bool> aliases;  ///< for each argument: a result may share its memory
   size_t returns = 0;
+  bool gives_numbers = false;  ///< beside tensors
   bool writes_anything = false;
   bool bumps_versions = false;     ///< of the tensors it writes, itself: autograd's kernels do not do it
   bool factory = false;            ///< torch's Python functions run it below autograd: no version is counted

@@ -64,7 +64,7 @@ class Recording {
     }
     if (!convert()) return refuse("an argument that a graph cannot hold");
     if (!state_.symbols && (op_.way == Way::kAtOnce || must_run_at_once())) return run_at_once();
-    Results results = types_of_results();
+    Results results = op_.gives_numbers ? std::nullopt : types_of_results();  // only the kernel knows those
     if (!results) return run_at_once();
     commit(*results);
     return true;

@@ -215,6 +215,10 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_partial(Activation& self, PyObject* partial, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  PyObject* call_operator(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                          PyObject* kwnames);
+  PyObject* call_of_a_device(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf,
+                             PyObject* kwnames);
   PyObject* call_script(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_getattr(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames,
                          PyObject* bound);

@@ -9,6 +9,31 @@
 
 namespace magneto::capture {
 
+namespace {
+
+/// module.name, for as long as the process lives; null where there is none.
+PyObject* lasting(const char* module, const char* name) {
+  Ref from = Ref::take(PyImport_ImportModule(module));
+  PyObject* found = from ? PyObject_GetAttrString(from.get(), name) : nullptr;
+  PyErr_Clear();
+  return found;
+}
+
+bool is_operator(PyTypeObject* type) {
+  static PyObject* const one = lasting("torch._ops", "OpOverload");
+  static PyObject* const packet = lasting("torch._ops", "OpOverloadPacket");
+  return reinterpret_cast<PyObject*>(type) == one || reinterpret_cast<PyObject*>(type) == packet;
+}
+
+/// What it says of a device holds as long as the process lives.
+bool tells_of_a_device(PyObject* function) {
+  static PyObject* const capability = lasting("torch.cuda", "get_device_capability");
+  static PyObject* const name = lasting("torch.cuda", "get_device_name");
+  return function == capability || function == name;
+}
+
+}  // namespace
+
 PyObject* Recorder::call_ex(Activation& self, PyObject* callable, PyObject* args, PyObject* kwargs) {
   if (!active_) return Semantics::call_ex(self, callable, args, kwargs);
   for (PyObject* given : {args, kwargs})  // f(*xs): how many there are, and which, comes from outside
@@ -60,6 +85,7 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
   if (strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0)
     return call_cached(self, callable, args, nargsf, kwnames);
   if (Script::is_scripted(callable)) return call_script(self, callable, args, nargsf, kwnames);
+  if (is_operator(type)) return call_operator(self, callable, args, nargsf, kwnames);
   if (type->tp_call && is_python_class(type)) {
     // __call__ of a Python class, as slot_tp_call finds it.
     static PyObject* name = PyUnicode_InternFromString("__call__");
@@ -93,6 +119,8 @@ PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject
       builds_node(args + 1, total_count(nargsf, kwnames) - 1))
     return stop(self, Stop::kAutogradFunction, reinterpret_cast<PyTypeObject*>(args[0])->tp_name);
   note_function(reinterpret_cast<PyFunctionObject*>(function));
+  if (tells_of_a_device(function) && PyVectorcall_NARGS(nargsf) > 0 && args[0] != Py_None)
+    return call_of_a_device(self, function, args, nargsf, kwnames);
   PyObject* result = PyObject_Vectorcall(function, args, nargsf, kwnames);
   if (result && active_) {
     if (PyGen_CheckExact(result) && !info(result))
@@ -179,15 +207,46 @@ PyObject* Recorder::call_script(Activation& self, PyObject* callable, PyObject* 
   size_t count = total_count(nargsf, kwnames);
   for (size_t i = 0; i < count; ++i)
     if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
-  // There torch fuses it after a few calls, and what it returns then has other strides.
-  for (size_t i = 0; i < count; ++i)
-    if (is_tensor(args[i]) && tensor_of(args[i]).is_cuda())
-      return stop(self, Stop::kOpaqueCall, "a scripted function on a GPU");
+  // On a GPU torch fuses it after a few calls, and what it returns then may have other strides than before. Its
+  // operators are recorded as the first call runs them.
   Script script(callable);
   if (script.stop() != Stop::kNone) return stop(self, script.stop(), script.detail());
   if (sketch_) sketch_->give_up("a scripted function counts with plain sizes");
   return torch_leaf(self, "a scripted function", {args, count},
                     [&](PyObject* const*) { return script.run(args, nargsf, kwnames); });
+}
+
+// torch.ops.aten.add, torch.ops.mine.op: what stands behind it goes through the dispatcher, where the trace sees it.
+PyObject* Recorder::call_operator(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                                  PyObject* kwnames) {
+  if (floating(callable)) pin(callable);
+  const size_t count = total_count(nargsf, kwnames);
+  for (size_t i = 0; i < count; ++i)
+    if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+  std::string name = "torch.ops.";
+  {
+    Hooked nobody(nullptr);
+    if (Ref text = Ref::take(PyObject_Str(callable))) name += PyUnicode_AsUTF8(text.get());
+    PyErr_Clear();
+  }
+  return torch_leaf(self, name, {args, count}, [&](PyObject* const* of) {
+    return PyObject_Vectorcall(callable, of, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
+  });
+}
+
+PyObject* Recorder::call_of_a_device(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf,
+                                     PyObject* kwnames) {
+  for (size_t i = 0; i < total_count(nargsf, kwnames); ++i)
+    if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+  PyObject* result;
+  {
+    Hooked nobody(nullptr);
+    trace_->leave();
+    result = PyObject_Vectorcall(function, args, nargsf, kwnames);
+    if (active_) trace_->enter();
+  }
+  if (result && !is_value(result) && !info(result)) enter_outside(result, guards().sources.pinned({}, nullptr));
+  return result;
 }
 
 PyObject* Recorder::call_getattr(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,

@@ -13,6 +13,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+import magneto
 from test_pending_harness import T, assert_same, backward, clones, tensors_in, tracing
 
 torch.manual_seed(0)
@@ -1211,3 +1212,44 @@ def test_gradients_of_real_models(name):
     torch.testing.assert_close([t for t in mine if t is not None], [t for t in eager if t is not None], rtol=1e-5, atol=1e-6)
     outside = [p for p in model.parameters()] + list(model.buffers())
     assert compiled.saved_bytes <= bytes_eager_saves(lambda *_: forward(), *outside)
+
+
+# ---- operators that return numbers beside tensors ----------------------------------------------------------------------
+
+def test_attention_that_returns_lengths():
+    """Like flash attention on a GPU: two undefined tensors, two numbers, seeds. Kernels are ours, in Python."""
+    forward = torch.ops.aten._scaled_dot_product_fused_attention_overrideable.default
+
+    def attend(q, k, v, *rest, **more):
+        scores = q @ k.mT / q.shape[-1]**0.5
+        seeds = [torch.zeros(2, dtype=torch.uint64), torch.zeros((), dtype=torch.uint64)]
+        return (scores.softmax(-1) @ v, scores.logsumexp(-1), None, None, q.shape[-2], k.shape[-2], *seeds, q.new_empty(0))
+
+    def back(g, q, k, v, bias, mask, out, sums, starts_q, starts_k, most_q, most_k, *rest, **more):
+        assert (most_q, most_k) == (q.shape[-2], k.shape[-2])
+        weights = (q @ k.mT / q.shape[-1]**0.5).softmax(-1)
+        to_weights = g @ v.mT
+        to_scores = weights * (to_weights - (to_weights * weights).sum(-1, keepdim=True)) / q.shape[-1]**0.5
+        return to_scores @ k, to_scores.mT @ q, weights.mT @ g, None
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("_scaled_dot_product_fused_attention_overrideable", attend, "CPU")
+    library.impl("_scaled_dot_product_fused_attention_overrideable_backward", back, "CPU")
+    try:
+        f = lambda q, k, v: forward(q + 1, k, v)[0] * 2  # noqa: E731
+        compiled = magneto.compile(f)
+        for trains in (False, True):
+            for length in (3, 3, 5, 3):
+                mine = [torch.randn(2, 2, n, 8, device="cpu").requires_grad_(trains) for n in (length, 6, 6)]
+                theirs = [t.detach().clone().requires_grad_(trains) for t in mine]
+                have, want = compiled(*mine), f(*theirs)
+                assert torch.allclose(have, want, atol=1e-5)
+                if trains:
+                    have.sum().backward()
+                    want.sum().backward()
+                    assert all(torch.allclose(a.grad, b.grad, atol=1e-5) for a, b in zip(mine, theirs))
+        graphs = magneto.report().graphs
+        assert not graphs[0].fallback and [call.op for call in graphs[0].code[0].calls] == [forward.name()]
+        assert "own autograd graph" in graphs[-1].fallback
+    finally:
+        library._destroy()

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import arange, ones, randn, tensor, zeros
 
+import magneto
 from harness import same_as_eager
 
 
@@ -13,6 +14,37 @@ def test_pointwise_arithmetic_and_promotion():
             torch.true_divide(i, 3), x.remainder(0.3), torch.floor_divide(i, 2), i & 3, i | 4, i ^ 1, ~i, i << 1, ~b
 
     same_as_eager(f, randn(3), tensor([1, 2, 3]), tensor([True, False, True]))
+
+
+def test_operators_by_their_names():
+    def f(x, y):
+        a = torch.ops.aten.add(x, y, alpha=2)
+        values, places = torch.ops.aten.max.dim(a, 0)
+        return torch.ops.aten.mul.Tensor(a, values), places, torch.ops.aten.sum.dim_IntList(a, [1], keepdim=True), \
+            torch.ops.aten.relu_(a * 2), torch.ops.aten.size(x), torch.ops.aten.split(x, 2)
+
+    same_as_eager(f, randn(3, 4), randn(3, 4))
+    found = magneto.explain(f)(randn(3, 4), randn(3, 4))
+    assert (found.graph_count, found.break_count) == (1, 0), found
+
+
+def test_which_operator_is_called_is_guarded():
+    compiled = magneto.compile(lambda op, x: op(x))
+    x = randn(3)
+    for op in (torch.ops.aten.sin, torch.ops.aten.cos, torch.ops.aten.sin.default, torch.ops.aten.tanh.default):
+        for _ in range(2):
+            assert torch.equal(compiled(op, x), op(x)) or (compiled(op, x) - op(x)).abs().max() < 1e-6
+
+
+def test_what_a_device_can_do():
+    def f(x):
+        try:
+            able = torch.cuda.get_device_capability(0) >= (8, 0)
+        except (RuntimeError, AssertionError):
+            able = None
+        return x * 2 if able else x + 1, able
+
+    same_as_eager(f, randn(3))
 
 
 def test_comparisons():

@@ -9,6 +9,8 @@ from torch import randn
 import magneto
 from harness import fresh, same_as_eager
 
+torch._C._jit_set_texpr_fuser_enabled(False)  # fused on a GPU after a few calls, eager's own results have other strides
+
 
 @torch.jit.script
 def helper(x: torch.Tensor, n: int):

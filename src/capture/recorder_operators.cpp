@@ -65,11 +65,6 @@ bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
       if (!torch_operand(self, PySequence_Fast_GET_ITEM(object, i), depth + 1)) return false;
     return true;
   }
-  // C code looks at which dtype, device or type it is, and at the numbers of a slice.
-  if (const Info* known = info(object); known && floating(object) && listed_.insert(object).second) {
-    resolve(object);
-    guards().steps.push_back({FloatingStep::Kind::kValue, known->source, {}, Ref::share(object), {}, {}, 0, {}});
-  }
   if (type == &PySlice_Type) {
     auto* slice = reinterpret_cast<PySliceObject*>(object);
     return torch_operand(self, slice->start, depth + 1) && torch_operand(self, slice->stop, depth + 1) &&
@@ -226,6 +221,11 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
   return result;
 }
 
+/// An object without an == of its own, which is equal to itself only.
+static bool is_equal_by_address(PyObject* object) {
+  return Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+}
+
 PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, int op) {
   if (!active_) return Semantics::compare(self, left, right, op);
   if (is_tensor(left) || is_tensor(right)) {
@@ -267,6 +267,12 @@ PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, i
     return result;
   }
   if (!readable(self, left) || !readable(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
+  if ((is_value(left) || is_equal_by_address(left)) && (is_value(right) || is_equal_by_address(right))) {
+    note_identity(left, right);
+  } else {
+    note_compared(left);
+    note_compared(right);
+  }
   PyObject* result = Semantics::compare(self, left, right, op);
   if (result && !is_value(result)) adopt_result(self, result, "a comparison");
   return result;
@@ -279,11 +285,12 @@ int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
   if (!slot_known(self, container) || !slot_known(self, item))
     return stop_status(self, unreadable_stop_, unreadable_detail_);
   if (!is_value(container)) note_class(container);
+  note_compared(item);
   if (PyDict_Check(container) && inherits(Py_TYPE(container), "__contains__", &PyDict_Type)) {
     if (is_outside(container)) note_key(self, container, item, nullptr, source_of(container));
   } else if (PyAnySet_Check(container) && inherits(Py_TYPE(container), "__contains__",
                                                    PyFrozenSet_Check(container) ? &PyFrozenSet_Type : &PySet_Type)) {
-    if (is_outside(container) && !PyFrozenSet_CheckExact(container)) {
+    if (is_outside(container) && (!PyFrozenSet_CheckExact(container) || floating(container))) {
       if (is_value(item) && !originals_.count(container)) {
         int present = PySet_Contains(container, item);
         if (present < 0) return -1;
@@ -300,6 +307,8 @@ int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
     }
   } else if (!readable(self, container)) {
     return stop_status(self, unreadable_stop_, unreadable_detail_);
+  } else if (!is_value(item)) {
+    note_compared(container);
   }
   if (is_tensor(item) && !PyAnySet_Check(container) && !PyDict_Check(container))
     return stop_status(self, Stop::kTensorData, "in");
@@ -337,10 +346,8 @@ int Recorder::truth(Activation& self, PyObject* object) {
   return Semantics::truth(self, object);
 }
 
-PyObject* Recorder::identical(Activation& self, PyObject* left, PyObject* right, bool negate) {
-  if (!active_) return Semantics::identical(self, left, right, negate);
-  specialise(left);
-  specialise(right);
+// Whether two objects are one, at every call.
+void Recorder::note_identity(PyObject* left, PyObject* right) {
   bool fa = floating(left), fb = floating(right);
   if (fa && fb && left != right) {
     resolve(left);
@@ -352,13 +359,38 @@ PyObject* Recorder::identical(Activation& self, PyObject* left, PyObject* right,
     if (is_value(fixed)) {
       note_class(object);
       if (is_tensor(object)) touch_tensor(object);
-    } else if (is_outside(fixed)) {
+    } else if (!is_made(fixed)) {
       resolve(object);
       guards().steps.push_back(
           {FloatingStep::Kind::kNotPinned, source_of(object), {}, Ref::share(fixed), {}, {}, 0, {}});
     }
   }
+}
+
+PyObject* Recorder::identical(Activation& self, PyObject* left, PyObject* right, bool negate) {
+  if (!active_) return Semantics::identical(self, left, right, negate);
+  specialise(left);
+  specialise(right);
+  note_identity(left, right);
   return Semantics::identical(self, left, right, negate);
+}
+
+// Comparing an object that is equal to itself only, alone or inside of a container, and looking it up asks which it is.
+void Recorder::note_compared(PyObject* object, int depth) {
+  if (is_value(object) || depth > 5) return;
+  if (PyTuple_Check(object) || PyList_Check(object)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+      note_compared(PySequence_Fast_GET_ITEM(object, i), depth + 1);
+  } else if (PyDict_Check(object)) {
+    Py_ssize_t position = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(object, &position, &key, &value)) {
+      note_compared(key, depth + 1);
+      note_compared(value, depth + 1);
+    }
+  } else if (floating(object) && (is_tensor(object) || is_equal_by_address(object))) {
+    pin(object);
+  }
 }
 
 PyObject* Recorder::format(Activation& self, PyObject* value, int conversion, PyObject* spec) {
@@ -528,11 +560,7 @@ int Recorder::extend_list(Activation& self, PyObject* list, PyObject* source) {
   if (!active_) return Semantics::extend_list(self, list, source);
   if (!is_made(list)) return stop_status(self, Stop::kEffect, "a list display");
   if (is_tensor(source)) return stop_status(self, Stop::kInstruction, "unpacking of a tensor");
-  if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
-  if (is_outside(source) && PyIter_Check(source) && !is_python_class(Py_TYPE(source)))
-    return stop_status(self, Stop::kOutsideIterator, Py_TYPE(source)->tp_name);
-  if (!is_value(source)) note_class(source);
-  if (is_outside(source)) note_all(self, source);
+  if (!takes_apart(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   return Semantics::extend_list(self, list, source);
 }
 
@@ -546,18 +574,14 @@ int Recorder::update_set(Activation& self, PyObject* set, PyObject* source) {
 int Recorder::update_dict(Activation& self, PyObject* dict, PyObject* source) {
   if (!active_) return Semantics::update_dict(self, dict, source);
   if (!is_made(dict)) return stop_status(self, Stop::kEffect, "a dict display");
-  if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
-  if (!is_value(source)) note_class(source);
-  if (is_outside(source)) note_all(self, source);
+  if (!takes_apart(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   return Semantics::update_dict(self, dict, source);
 }
 
 int Recorder::merge_dict(Activation& self, PyObject* dict, PyObject* source, PyObject* callable) {
   if (!active_) return Semantics::merge_dict(self, dict, source, callable);
   if (!is_made(dict)) return stop_status(self, Stop::kEffect, "a dict display");
-  if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
-  if (!is_value(source)) note_class(source);
-  if (is_outside(source)) note_all(self, source);
+  if (!takes_apart(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   return Semantics::merge_dict(self, dict, source, callable);
 }
 
@@ -573,11 +597,7 @@ int Recorder::unpack(Activation& self, PyObject* sequence, int before, int after
     if (!parts) return -1;
     source = parts.get();
   } else {
-    if (!slot_known(self, sequence)) return stop_status(self, unreadable_stop_, unreadable_detail_);
-    if (is_outside(sequence) && PyIter_Check(sequence) && !is_python_class(Py_TYPE(sequence)))
-      return stop_status(self, Stop::kOutsideIterator, Py_TYPE(sequence)->tp_name);
-    if (!is_value(sequence)) note_class(sequence);
-    if (is_outside(sequence)) note_all(self, sequence);
+    if (!takes_apart(self, sequence)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   }
   int status = Semantics::unpack(self, source, before, after, items);
   if (status != 0 || !active_) return status;

@@ -189,6 +189,10 @@ class Recorder final : public Semantics, public Provenance {
   void note_callee(PyObject* object);
   static bool is_partial(PyObject* object) { return strcmp(Py_TYPE(object)->tp_name, "functools.partial") == 0; }
   void note_identity(PyObject* left, PyObject* right);
+  PyObject* known_by_address(PyObject* object);  ///< nullptr: it is not; an address stands for its object
+  void note_pair(PyObject* left, PyObject* right);
+  void note_lookup(PyObject* container, PyObject* item);
+  void note_distinct(PyObject* container);
   void note_compared(PyObject* object, int depth = 0);
   void note_member(PyObject* object, PyObject* name, PyObject* result);
   void note_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name,
@@ -275,6 +279,7 @@ class Recorder final : public Semantics, public Provenance {
   std::unordered_map<PyObject*, PyObject*> watched_;  // weak reference (owned) -> object (not)
   PyObject* death_callback_ = nullptr;
   std::unordered_map<PyObject*, size_t> dict_index_;
+  std::unordered_map<PyObject*, PyObject*> ids_;  // an int that id() gave -> the object
   std::unordered_set<PyObject*> listed_, typed_, functions_, guarded_tensors_;
   std::set<std::pair<PyObject*, PyObject*>> keyed_, members_, reads_;
   std::unordered_map<PyObject*, PyObject*> originals_;  // owned copies

@@ -270,6 +270,13 @@ PyObject* Recorder::call_getattr(Activation& self, PyObject* callable, PyObject*
   return result;
 }
 
+/// Functions that ask whether objects are equal, or for their hash.
+static bool compares_elements(std::string_view name) {
+  static const std::unordered_set<std::string_view> names = {"index", "count", "__eq__", "__ne__",   "__contains__",
+                                                             "eq",    "ne",    "hash",   "fromkeys", "__hash__"};
+  return names.count(name.substr(name.rfind('.') + 1)) > 0;
+}
+
 PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                            PyObject* kwnames) {
   PyObject* bound = nullptr;
@@ -356,6 +363,10 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       if (bound && !readable(self, bound)) return stop(self, unreadable_stop_, unreadable_detail_);
       for (size_t i = 0; i < count; ++i)
         if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+      if (compares_elements(pure_name)) {
+        if (bound) note_compared(bound);
+        for (size_t i = 0; i < count; ++i) note_compared(args[i]);
+      }
       PyObject* result = raw();
       if (result && active_ && !is_value(result) && !info(result)) adopt_result(self, result, callable_name(callable));
       return result;
@@ -367,7 +378,10 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       // The address is another one at the next call: good as a key of what is made here, and for nothing else.
       PyObject* fresh = unique_int(result);
       Py_DECREF(result);
-      if (fresh) enter_made(fresh);
+      if (fresh) {
+        enter_made(fresh);
+        ids_.emplace(fresh, first);
+      }
       return fresh;
     }
     case CallClass::kNext: {
@@ -383,7 +397,7 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       PyObject* key = args[at];
       specialise(key);
       if (!slot_known(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
-      note_compared(key);
+      note_lookup(first, key);
       if (is_outside(first))
         note_key(self, first, key, nullptr, source_of(first));
       else if (!is_made(first) && PyDict_Check(first))

@@ -378,7 +378,7 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
   if (!usable_key(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
   note_class(container);
   if (PyDict_Check(container)) {
-    note_compared(key);
+    note_lookup(container, key);
     if (is_outside(container) &&
         inherits(Py_TYPE(container), "__getitem__", PyODict_Check(container) ? &PyODict_Type : &PyDict_Type))
       note_key(self, container, key, nullptr, source_of(container));
@@ -422,6 +422,7 @@ int Recorder::store_item(Activation& self, PyObject* container, PyObject* key, P
   specialise(key);
   if (!slot_known(self, container) || !usable_key(self, key))
     return stop_status(self, unreadable_stop_, unreadable_detail_);
+  if (PyDict_Check(container)) note_lookup(container, key);
   if (is_made(container)) return Semantics::store_item(self, container, key, value);
   if (!is_outside(container)) return stop_status(self, Stop::kUnknownObject, Py_TYPE(container)->tp_name);
   note_class(container);

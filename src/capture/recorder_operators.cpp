@@ -221,9 +221,11 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
   return result;
 }
 
-/// An object without an == of its own, which is equal to itself only.
-static bool is_equal_by_address(PyObject* object) {
-  return Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+// An object without an == of its own is equal to itself only; so are tensors as keys, and what id() gave.
+PyObject* Recorder::known_by_address(PyObject* object) {
+  if (auto found = ids_.find(object); found != ids_.end()) return found->second;
+  if (is_value(object)) return nullptr;
+  return is_tensor(object) || Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare ? object : nullptr;
 }
 
 PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, int op) {
@@ -234,6 +236,10 @@ PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, i
     PyObject* operands[] = {left, right};
     return torch_leaf(self, "a comparison", operands,
                       [&](PyObject* const* of) { return Semantics::compare(self, of[0], of[1], op); });
+  }
+  if (ids_.count(left) || ids_.count(right)) {
+    note_pair(left, right);
+    return Semantics::compare(self, left, right, op);
   }
   auto a = number(left), b = number(right);
   if ((a || b) && PyLong_CheckExact(left) && PyLong_CheckExact(right)) {
@@ -267,12 +273,7 @@ PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, i
     return result;
   }
   if (!readable(self, left) || !readable(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
-  if ((is_value(left) || is_equal_by_address(left)) && (is_value(right) || is_equal_by_address(right))) {
-    note_identity(left, right);
-  } else {
-    note_compared(left);
-    note_compared(right);
-  }
+  note_pair(left, right);
   PyObject* result = Semantics::compare(self, left, right, op);
   if (result && !is_value(result)) adopt_result(self, result, "a comparison");
   return result;
@@ -285,7 +286,7 @@ int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
   if (!slot_known(self, container) || !slot_known(self, item))
     return stop_status(self, unreadable_stop_, unreadable_detail_);
   if (!is_value(container)) note_class(container);
-  note_compared(item);
+  note_lookup(container, item);
   if (PyDict_Check(container) && inherits(Py_TYPE(container), "__contains__", &PyDict_Type)) {
     if (is_outside(container)) note_key(self, container, item, nullptr, source_of(container));
   } else if (PyAnySet_Check(container) && inherits(Py_TYPE(container), "__contains__",
@@ -307,8 +308,6 @@ int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
     }
   } else if (!readable(self, container)) {
     return stop_status(self, unreadable_stop_, unreadable_detail_);
-  } else if (!is_value(item)) {
-    note_compared(container);
   }
   if (is_tensor(item) && !PyAnySet_Check(container) && !PyDict_Check(container))
     return stop_status(self, Stop::kTensorData, "in");
@@ -375,9 +374,39 @@ PyObject* Recorder::identical(Activation& self, PyObject* left, PyObject* right,
   return Semantics::identical(self, left, right, negate);
 }
 
-// Comparing an object that is equal to itself only, alone or inside of a container, and looking it up asks which it is.
+// Two objects are compared with ==. Where both are known by address, it asks whether they are one.
+void Recorder::note_pair(PyObject* left, PyObject* right) {
+  PyObject *a = known_by_address(left), *b = known_by_address(right);
+  if (a && b) return note_identity(a, b);
+  if ((a && is_value(right) && left == a) || (b && is_value(left) && right == b)) return note_identity(left, right);
+  note_compared(left);
+  note_compared(right);
+}
+
+// An object is looked for in a container, or becomes a key of it: it is compared with all that are there.
+void Recorder::note_lookup(PyObject* container, PyObject* item) {
+  if (is_value(item) && !ids_.count(item)) return;
+  if (is_outside(container) && !PyList_Check(container) && !PyTuple_Check(container)) return note_compared(item);
+  Ref elements;
+  if (PyDict_Check(container) || PyAnySet_Check(container) || PyList_Check(container) || PyTuple_Check(container))
+    elements = Ref::take(PySequence_List(container));
+  PyErr_Clear();
+  for (Py_ssize_t i = 0; elements && i < PyList_GET_SIZE(elements.get()); ++i) {
+    PyObject* element = PyList_GET_ITEM(elements.get(), i);
+    if (element != item && (!is_value(element) || ids_.count(element) || ids_.count(item))) note_pair(item, element);
+  }
+}
+
+// The keys of what was just made are not one another.
+void Recorder::note_distinct(PyObject* container) {
+  Ref keys = Ref::take(PySequence_List(container));
+  for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i)
+    note_lookup(container, PyList_GET_ITEM(keys.get(), i));
+}
+
+// Comparing an object that is equal to itself only, inside of a container that is compared, asks which it is.
 void Recorder::note_compared(PyObject* object, int depth) {
-  if (is_value(object) || depth > 5) return;
+  if ((is_value(object) && !ids_.count(object)) || depth > 5) return;
   if (PyTuple_Check(object) || PyList_Check(object)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
       note_compared(PySequence_Fast_GET_ITEM(object, i), depth + 1);
@@ -388,8 +417,8 @@ void Recorder::note_compared(PyObject* object, int depth) {
       note_compared(key, depth + 1);
       note_compared(value, depth + 1);
     }
-  } else if (floating(object) && (is_tensor(object) || is_equal_by_address(object))) {
-    pin(object);
+  } else if (PyObject* known = known_by_address(object); known && floating(known)) {
+    pin(known);
   }
 }
 
@@ -538,10 +567,10 @@ PyObject* Recorder::import_from(Activation& self, PyObject* module, PyObject* na
 
 int Recorder::collect(Activation& self, PyObject* container, PyObject* key, PyObject* value) {
   if (!active_) return Semantics::collect(self, container, key, value);
-  if (key)
-    specialise(key);
-  else if (PySet_Check(container))
-    specialise(value);
+  if (PyObject* entered = key ? key : PySet_Check(container) ? value : nullptr) {
+    specialise(entered);
+    note_lookup(container, entered);
+  }
   // The segment may have begun in the middle of a comprehension: then its container is from outside.
   if (!is_made(container)) {
     const char* method = key ? "__setitem__" : PyList_Check(container) ? "append" : "add";
@@ -643,6 +672,7 @@ void Recorder::made(Activation&, PyObject* object) try {
   if (!active_ || is_value(object)) return;
   if (PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 0) return;  // a shared singleton
   enter_made(object);
+  if (PyDict_Check(object) || PySet_Check(object)) note_distinct(object);
 } catch (const std::exception& error) {
   fault(error.what());
 }

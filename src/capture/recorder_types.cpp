@@ -106,6 +106,7 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
       continue;
     }
     if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+    if (type == &PySet_Type || type == &PyFrozenSet_Type) note_compared(args[i]);
   }
   PyObject* result = PyObject_Vectorcall(object, args, nargsf, kwnames);
   if (result && active_ && !is_value(result) && !info(result)) {

@@ -418,6 +418,11 @@ KINDS = {
                 case _:
                     return x
         """),
+    "identity": ([lambda: DOUBLER, lambda: RELU], """
+        v == DOUBLER ; v in (RELU, DOUBLER) ; [RELU, DOUBLER].index(v) ; {DOUBLER: 2}.get(v, 3) * x ; {RELU: x}[v] if v is RELU else -x ; [v, v].count(RELU)
+        (v, 1) == (RELU, 1) ; [v] != [DOUBLER] ; len({v, RELU}) ; len(set((v, DOUBLER))) ; {v: x}.get(RELU, -x) ; v is RELU ; operator.eq(v, RELU)
+        list(dict.fromkeys([v, RELU])) == [RELU] ; v in {RELU, DOUBLER} ; (v,) in {(RELU,): 1} ; {"k": v} == {"k": RELU} ; id(v) == id(RELU)
+        """),
     "pattern": ([lambda: re.compile("a+")], "v.pattern ; v.match('abc') is None ; v.sub('x', 'abab') ; v == re.compile('a+')"),
     "finfo": ([lambda: torch.finfo(torch.float32)], "v.eps ; x * v.eps ; v.max ; x.clamp(min=v.min) ; v.dtype ; v.bits"),
 }

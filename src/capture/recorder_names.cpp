@@ -182,8 +182,18 @@ int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name) {
     // A property and Python's __get__ are Python code, which comes through the hook. The rest is read by C.
     return !is_python_class(Py_TYPE(descriptor)) && !PyObject_TypeCheck(descriptor, &PyProperty_Type);
   }
-  if (PyObject* dict = instance_dict(owner); dict && is_outside(owner))
+  if (!is_outside(owner)) return 0;
+  if (PyObject* dict = instance_dict(owner)) {
     note_key(self, dict, name, owner, source_of(owner));
+  } else if (_PyObject_GetDictPtr(owner)) {  // a function without attributes has no dict yet
+    if (!floating(owner)) {
+      if (!descriptor) note_member(owner, name, nullptr);
+    } else if (reads_.insert({owner, name}).second) {
+      resolve(owner);
+      SourceId part = guards().sources.part(Source::Kind::kAttr, source_of(owner), name);
+      guards().steps.push_back({FloatingStep::Kind::kAbsent, part, {}, {}, {}, {}, 0, {}});
+    }
+  }
   return 0;
 }
 

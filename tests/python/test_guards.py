@@ -363,6 +363,11 @@ def plus_two(x):
     return x + 2
 
 
+def flagged(x):
+    return x
+
+
+flagged.flag = 1
 W, V, ONE, OTHER = ones(3) * 5, ones(3) * 7, Plain(), Plain()
 
 
@@ -402,6 +407,7 @@ ARGUMENTS = {
     "an object inside of a tuple": (lambda x, v: (v, 1) == (ONE, 1), ONE, OTHER),
     "a function in a dict": (lambda x, v: {plus_one: 2}.get(v, 3) * x, plus_one, plus_two),
     "a function that C calls": (lambda x, v: list(map(v, [x])), plus_one, plus_two),
+    "an attribute of a function": (lambda x, v: hasattr(v, "flag"), plus_one, flagged),
     "an object that C calls": (lambda x, v: list(map(v, [x])), Twice(), Thrice()),
     "a partial that C calls": (lambda x, v: list(map(v, [x])), functools.partial(torch.add, other=1), functools.partial(torch.add, other=2)),
     "a partial of a partial": (lambda x, v: functools.partial(v)(x), functools.partial(plus_one), functools.partial(plus_two)),

@@ -427,7 +427,10 @@ def difference(value, other):
         return f"{len(value) - 1} parts"
     for a, b in zip(value, other):
         if not equal([a], [b]):
-            return f"{brief_value(a[0])} strides {a[1]} {a[0].flatten()[:4].tolist() if not a[0].is_meta else 'meta'}" if isinstance(a, tuple) else str(a)[:160]
+            if not isinstance(a, tuple):
+                return str(a)[:160]
+            tensor, strides = a
+            return f"{brief_value(tensor)} strides {strides} {'meta' if tensor.is_meta else tensor.flatten()[:4].tolist()}"
 
 
 def main():

@@ -66,10 +66,20 @@ at::Tensor view_of(const at::Tensor& tensor, const types::TensorType& type, std:
   return view;
 }
 
+/// Attention is tagged as random whatever its arguments are; without dropout it draws nothing.
+bool draws(const Operator& op, const std::vector<Slot>& slots) {
+  const auto& arguments = op.handle.schema().arguments();
+  for (size_t a = 0; a < slots.size(); ++a)
+    if (arguments[a].name() == "dropout_p" && slots[a].constant.isDouble() && slots[a].constant.toDouble() == 0)
+      return false;
+  return op.random;
+}
+
 }  // namespace
 
 struct Call::Body {
   const Operator* op = nullptr;
+  bool random = false;
   std::vector<Slot> slots;
   std::vector<Read> reads;
   std::vector<bool> defined;  ///< results that the graph knows; empty: all
@@ -83,12 +93,13 @@ Call::Call(const std::string& op, std::string_view arguments) : body_(std::make_
     arguments = arguments.substr(0, arrow);
   }
   body_->slots = make_slots(*body_->op, graph::parse_arguments(number(arguments, body_->reads)));
+  body_->random = draws(*body_->op, body_->slots);
   for (Slot& slot : body_->slots) slot.last.assign(slot.values.size(), true);
 }
 Call::~Call() = default;
 Call::Call(Call&&) noexcept = default;
 
-bool Call::random() const { return body_->op->random; }
+bool Call::random() const { return body_->random; }
 
 void Call::run(std::span<const at::Tensor> reads, std::span<const int64_t> symbols, Tensors& results) const {
   c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);

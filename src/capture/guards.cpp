@@ -19,6 +19,13 @@ bool is_value(PyObject* o) {
          t == &PyBytes_Type || o == Py_Ellipsis || o == Py_NotImplemented || t == &PyCode_Type || t == &PyComplex_Type;
 }
 
+/// Types written in C whose objects never change, and whose == says whether they are interchangeable.
+static bool is_compared_by_its_type(PyTypeObject* type) {
+  for (const char* name : {"torch.finfo", "torch.iinfo", "re.Pattern", "types.GenericAlias", "types.UnionType"})
+    if (strcmp(type->tp_name, name) == 0) return true;
+  return false;
+}
+
 bool same_value(PyObject* a, PyObject* b) {
   if (a == b) return true;
   if (!a || !b || Py_TYPE(a) != Py_TYPE(b)) return false;
@@ -35,6 +42,13 @@ bool same_value(PyObject* a, PyObject* b) {
     auto *x = reinterpret_cast<PySliceObject*>(a), *y = reinterpret_cast<PySliceObject*>(b);
     return same_value(x->start, y->start) && same_value(x->stop, y->stop) && same_value(x->step, y->step);
   }
+  if (t == &PyRange_Type) {  // == is not enough: all empty ranges are equal
+    for (const char* part : {"start", "stop", "step"}) {
+      Ref x = Ref::take(PyObject_GetAttrString(a, part)), y = Ref::take(PyObject_GetAttrString(b, part));
+      if (!same_value(x.get(), y.get())) return false;
+    }
+    return true;
+  }
   if (THPDevice_Check(a)) return reinterpret_cast<THPDevice*>(a)->device == reinterpret_cast<THPDevice*>(b)->device;
   if (t == &PyTuple_Type || t == size_type()) {
     if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;
@@ -44,12 +58,60 @@ bool same_value(PyObject* a, PyObject* b) {
   }
   if (t == &PyMethod_Type)
     return PyMethod_GET_FUNCTION(a) == PyMethod_GET_FUNCTION(b) && PyMethod_GET_SELF(a) == PyMethod_GET_SELF(b);
-  bool comparable = t == &PyLong_Type || t == &PyUnicode_Type || t == &PyBytes_Type || t == &PyRange_Type ||
-                    strcmp(t->tp_name, "torch.device") == 0;
-  if (!comparable) return false;
+  if (t != &PyLong_Type && t != &PyUnicode_Type && t != &PyBytes_Type && !is_compared_by_its_type(t)) return false;
   int equal = PyObject_RichCompareBool(a, b, Py_EQ);
   if (equal < 0) PyErr_Clear();
   return equal == 1;
+}
+
+static PyTypeObject* payload_type(PyObject* o) {
+  for (PyTypeObject* type : {&PyLong_Type, &PyUnicode_Type, &PyFloat_Type, &PyBytes_Type, &PyComplex_Type})
+    if (PyObject_TypeCheck(o, type)) return type;
+  return nullptr;
+}
+
+static bool same_payload(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  PyTypeObject* type = Py_TYPE(a) == Py_TYPE(b) ? payload_type(a) : nullptr;
+  if (!type) return false;
+  if (type == &PyFloat_Type) {
+    double x = PyFloat_AS_DOUBLE(a), y = PyFloat_AS_DOUBLE(b);
+    return memcmp(&x, &y, sizeof x) == 0;
+  }
+  Ref equal = Ref::take(type->tp_richcompare(a, b, Py_EQ));  // not what the subclass makes of it
+  if (!equal) PyErr_Clear();
+  return equal.get() == Py_True;
+}
+
+static bool is_enumeration(PyTypeObject* type) {
+  static PyObject* meta = [] {
+    PyObject* module = PyImport_ImportModule("enum");
+    PyObject* found = module ? PyObject_GetAttrString(module, "EnumMeta") : nullptr;
+    Py_XDECREF(module);
+    PyErr_Clear();
+    return found;
+  }();
+  return meta && PyObject_TypeCheck(reinterpret_cast<PyObject*>(type), reinterpret_cast<PyTypeObject*>(meta));
+}
+
+bool is_global_constant(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return PyType_Check(object) || PyModule_Check(object) || type == &PyMethodDescr_Type ||
+         type == &PyWrapperDescr_Type || type == &PyGetSetDescr_Type || type == &PyMemberDescr_Type ||
+         type == &PyClassMethodDescr_Type ||
+         (PyCFunction_Check(object) && (!PyCFunction_GET_SELF(object) || PyModule_Check(PyCFunction_GET_SELF(object)) ||
+                                        PyType_Check(PyCFunction_GET_SELF(object))));
+}
+
+Whole compared_whole(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (is_value(object)) return Whole::kNo;
+  if (is_global_constant(object) || is_enumeration(type)) return Whole::kAddress;
+  if (payload_type(object)) return Whole::kPayload;
+  static const char* const constants[] = {"torch.dtype", "torch.device", "torch.layout", "torch.memory_format"};
+  for (const char* name : constants)
+    if (strcmp(type->tp_name, name) == 0) return Whole::kValue;
+  return type == &PySlice_Type || type == &PyRange_Type || is_compared_by_its_type(type) ? Whole::kValue : Whole::kNo;
 }
 
 // 3.12 calls the tag deprecated, because later versions keep none for readers; there the keys must be compared.
@@ -508,6 +570,9 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
       return same ||
              miss([&] { return sources.describe(step.target) + "." + text_of_object(step.object.get()) + " changed"; });
     }
+    case Kind::kPayload:
+      return same_payload(target, step.object.get()) ||
+             miss([&] { return sources.describe(step.target) + was_is(step.object.get(), target); });
   }
   return false;
 }
@@ -594,6 +659,9 @@ std::vector<std::string> GuardProgram::describe() const {
         break;
       case Kind::kReRead:
         out.push_back(path + "." + text_of_object(s.object.get()));
+        break;
+      case Kind::kPayload:
+        out.push_back(path + ": the value inside");
         break;
     }
   }

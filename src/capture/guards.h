@@ -28,6 +28,17 @@ std::string size_path(const std::string& tensor, size_t dimension);
 /// Objects without identity: equal means interchangeable. Floats compare by bits, tuples element by element with types.
 bool is_value(PyObject* object);
 bool same_value(PyObject* a, PyObject* b);
+/// Made once in a process, without parts: modules, classes, functions written in C.
+bool is_global_constant(PyObject* object);
+
+/// How an object without parts of its own to be read one by one is guarded when it comes from an argument.
+enum class Whole : unsigned char {
+  kNo,       ///< it has parts: what is read of it is guarded where it is read
+  kValue,    ///< by value: slices, ranges, devices, dtypes
+  kAddress,  ///< by identity: classes, functions written in C, members of enumerations
+  kPayload,  ///< by the number or text inside of an instance of a subclass of int, str ...
+};
+Whole compared_whole(PyObject* object);
 
 uint64_t dict_version(PyObject* dict);
 PyObject* instance_dict(PyObject* object);   ///< borrowed; nullptr: has none. Materialises it on 3.11.
@@ -119,6 +130,7 @@ struct FloatingStep {
     kMember,    ///< membership in a set, `number` is the answer
     kFunction,  ///< a function with this code (object), these defaults (value), kwdefaults and globals (keys)
     kReRead,    ///< PyObject_GetAttr(current[target], object) gives `value` again
+    kPayload,   ///< current[target] has the type of `object`, and the number or text that it is as an int, str ...
   };
   Kind kind;
   SourceId target, other;

@@ -120,6 +120,7 @@ void Recorder::enter_outside(PyObject* object, SourceId source) {
   entry.cls = Info::Class::kOutside;
   entry.source = source;
   enter(object, entry);
+  if (guards().sources.floating(source)) note_whole(object);
 }
 
 void Recorder::add_pinned_root(PyObject* object, PyObject* name) {

@@ -7,12 +7,14 @@
 // here are known to the trace. Whatever fits none of these spoils the recording: the instruction is marked, the program
 // goes on as in eager, and the next recording ends before that instruction.
 #pragma once
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -175,13 +177,23 @@ class Recorder final : public Semantics, public Provenance {
                     const std::string& where);  ///< of a call: known, fresh, or trouble
   void enter_outside(PyObject* object, SourceId source);
   void resolve_source(SourceId source);
-  void resolve(PyObject* object);  ///< floating: a kResolve step, with its parents
+  void resolve(PyObject* object);     ///< floating: a kResolve step, with its parents
+  void note_whole(PyObject* object);  ///< floating: what has no parts is compared as soon as it is met
   void note_type(PyTypeObject* type);
   void note_class(PyObject* object);  ///< exact type of an outside object
   void note_key(Activation& self, PyObject* dict, PyObject* key, PyObject* owner, SourceId source);
   bool note_all(Activation& self, PyObject* container);
   void note_function(PyFunctionObject* function);
   void note_cell(PyObject* cell);
+  void note_partial(PyObject* partial);
+  void note_callee(PyObject* object);
+  static bool is_partial(PyObject* object) { return strcmp(Py_TYPE(object)->tp_name, "functools.partial") == 0; }
+  void note_identity(PyObject* left, PyObject* right);
+  PyObject* known_by_address(PyObject* object);  ///< nullptr: it is not; an address stands for its object
+  void note_pair(PyObject* left, PyObject* right);
+  void note_lookup(PyObject* container, PyObject* item);
+  void note_distinct(PyObject* container);
+  void note_compared(PyObject* object, int depth = 0);
   void note_member(PyObject* object, PyObject* name, PyObject* result);
   void note_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name,
                   PyObject* kwnames = nullptr);
@@ -201,6 +213,9 @@ class Recorder final : public Semantics, public Provenance {
 
   /// Whether C code may read all of `object`; guards what it may read. false: `trouble` says why.
   bool readable(Activation& self, PyObject* object, int depth = 0);
+  bool usable_key(Activation& self, PyObject* key);  ///< C code asks for its hash, or for the number it stands for
+  /// Whether C code may take all elements of `object`; guards which they are, not what is in them.
+  bool takes_apart(Activation& self, PyObject* object);
   bool usable_tensor(PyObject* tensor, const char* place);  ///< a plain tensor that the trace knows or takes in
   bool slot_known(Activation& self, PyObject* object);      ///< the slots of its type are known
   Stop unreadable_stop_ = Stop::kNone;
@@ -251,6 +266,7 @@ class Recorder final : public Semantics, public Provenance {
   int record_call(PyObject* callable, PyObject* const* args, size_t count);
   void snapshot(PyObject* container);  ///< its content before the first change
   bool is_dirty(PyObject* dict, PyObject* key);
+  bool is_rewritten(PyObject* holder, PyObject* key);  ///< what it holds there may be of the recording's making
   void make_dirty(PyObject* dict, PyObject* key);
 
   Activation& root_;
@@ -267,6 +283,7 @@ class Recorder final : public Semantics, public Provenance {
   std::unordered_map<PyObject*, PyObject*> watched_;  // weak reference (owned) -> object (not)
   PyObject* death_callback_ = nullptr;
   std::unordered_map<PyObject*, size_t> dict_index_;
+  std::unordered_map<PyObject*, PyObject*> ids_;  // an int that id() gave -> the object
   std::unordered_set<PyObject*> listed_, typed_, functions_, guarded_tensors_;
   std::set<std::pair<PyObject*, PyObject*>> keyed_, members_, reads_;
   std::unordered_map<PyObject*, PyObject*> originals_;  // owned copies
@@ -275,6 +292,7 @@ class Recorder final : public Semantics, public Provenance {
   std::unordered_set<PyObject*> state_dirty_;
   std::map<std::pair<PyObject*, std::string>, types::Expr> symbol_of_;  // volatile ints by holder and key
   std::unordered_set<SourceId> resolved_;
+  std::set<std::tuple<SourceId, PyObject*, Py_ssize_t>> paths_;  // second ways to objects that were known already
   std::set<std::string> state_seen_;
   struct Apply {
     Activation* caller;

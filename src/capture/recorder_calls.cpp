@@ -81,7 +81,7 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
   if (PyCFunction_Check(callable) || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
       type == &PyClassMethodDescr_Type || type == &_PyMethodWrapper_Type)
     return call_c(self, callable, args, nargsf, kwnames);
-  if (strcmp(type->tp_name, "functools.partial") == 0) return call_partial(self, callable, args, nargsf, kwnames);
+  if (is_partial(callable)) return call_partial(self, callable, args, nargsf, kwnames);
   if (strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0)
     return call_cached(self, callable, args, nargsf, kwnames);
   if (Script::is_scripted(callable)) return call_script(self, callable, args, nargsf, kwnames);
@@ -131,27 +131,49 @@ PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject
   return result;
 }
 
-PyObject* Recorder::call_partial(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
-                                 PyObject* kwnames) {
-  struct PartialObject {
-    PyObject_HEAD PyObject *function, *args, *keywords;
-  };
-  auto* partial = reinterpret_cast<PartialObject*>(callable);
-  if (!info(callable)) return stop(self, Stop::kUnknownObject, "functools.partial");
-  if (floating(callable)) pin(callable);
-  bool outside = is_outside(callable);
-  SourceId source = source_of(callable);
-  auto known = [&](PyObject* object) {
-    if (outside && !is_value(object) && !info(object)) enter_outside(object, guards().sources.pinned(source, nullptr));
+struct PartialObject {
+  PyObject_HEAD PyObject *function, *args, *keywords;
+};
+
+// What a partial holds is guarded at once: C code that calls one says nothing of it.
+void Recorder::note_partial(PyObject* object) {
+  auto* partial = reinterpret_cast<PartialObject*>(object);
+  if (floating(object)) pin(object);
+  if (!is_outside(object)) return;
+  SourceId source = source_of(object);
+  auto known = [&](PyObject* part) {
+    if (is_value(part)) return;
+    if (!info(part)) enter_outside(part, guards().sources.pinned(source, nullptr));
+    if (floating(part)) pin(part);
   };
   known(partial->function);
   known(partial->keywords);
-  if (outside) note_all(self, partial->keywords);
-  std::vector<PyObject*> all{nullptr};
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(partial->args); ++i) {
-    known(PyTuple_GET_ITEM(partial->args, i));
-    all.push_back(PyTuple_GET_ITEM(partial->args, i));
+  note_all(*Activation::innermost(), partial->keywords);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(partial->args); ++i) known(PyTuple_GET_ITEM(partial->args, i));
+  note_callee(partial->function);
+}
+
+// A floating object that C code is about to call.
+void Recorder::note_callee(PyObject* object) {
+  if (is_partial(object)) {
+    note_partial(object);
+  } else if (floating(object) && PyFunction_Check(object)) {
+    if (!functions_.count(object)) pin(object);  // else its code is guarded: another one of the same definition will do
+  } else if (floating(object) && PyMethod_Check(object)) {
+    resolve(object);
+    guards().steps.push_back({FloatingStep::Kind::kValue, source_of(object), {}, Ref::share(object), {}, {}, 0, {}});
+  } else if (!is_value(object)) {
+    note_class(object);
   }
+}
+
+PyObject* Recorder::call_partial(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                                 PyObject* kwnames) {
+  auto* partial = reinterpret_cast<PartialObject*>(callable);
+  if (!info(callable)) return stop(self, Stop::kUnknownObject, "functools.partial");
+  note_partial(callable);
+  std::vector<PyObject*> all{nullptr};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(partial->args); ++i) all.push_back(PyTuple_GET_ITEM(partial->args, i));
   size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
   all.insert(all.end(), args, args + positional);
   Ref merged = Ref::take(PyDict_Copy(partial->keywords));
@@ -164,7 +186,6 @@ PyObject* Recorder::call_partial(Activation& self, PyObject* callable, PyObject*
     Py_ssize_t position = 0, at = 0;
     PyObject *key, *value;
     while (PyDict_Next(merged.get(), &position, &key, &value)) {
-      known(value);
       PyTuple_SET_ITEM(names.get(), at++, Py_NewRef(key));
       all.push_back(value);
     }
@@ -308,6 +329,13 @@ PyObject* Recorder::call_getattr(Activation& self, PyObject* callable, PyObject*
   return result;
 }
 
+/// Functions that ask whether objects are equal, or for their hash.
+static bool compares_elements(std::string_view name) {
+  static const std::unordered_set<std::string_view> names = {"index", "count", "__eq__", "__ne__",   "__contains__",
+                                                             "eq",    "ne",    "hash",   "fromkeys", "__hash__"};
+  return names.count(name.substr(name.rfind('.') + 1)) > 0;
+}
+
 PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                            PyObject* kwnames) {
   PyObject* bound = nullptr;
@@ -394,6 +422,10 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       if (bound && !readable(self, bound)) return stop(self, unreadable_stop_, unreadable_detail_);
       for (size_t i = 0; i < count; ++i)
         if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+      if (compares_elements(pure_name)) {
+        if (bound) note_compared(bound);
+        for (size_t i = 0; i < count; ++i) note_compared(args[i]);
+      }
       PyObject* result = raw();
       if (result && active_ && !is_value(result) && !info(result)) adopt_result(self, result, callable_name(callable));
       return result;
@@ -405,7 +437,10 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       // The address is another one at the next call: good as a key of what is made here, and for nothing else.
       PyObject* fresh = unique_int(result);
       Py_DECREF(result);
-      if (fresh) enter_made(fresh);
+      if (fresh) {
+        enter_made(fresh);
+        ids_.emplace(fresh, first);
+      }
       return fresh;
     }
     case CallClass::kNext: {
@@ -421,6 +456,7 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       PyObject* key = args[at];
       specialise(key);
       if (!slot_known(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
+      note_lookup(first, key);
       if (is_outside(first))
         note_key(self, first, key, nullptr, source_of(first));
       else if (!is_made(first) && PyDict_Check(first))

@@ -179,12 +179,35 @@ int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name) {
   }
   PyObject* descriptor = _PyType_Lookup(type, name);
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
-    if (Py_TYPE(descriptor) == &PyGetSetDescr_Type || Py_TYPE(descriptor) == &PyMemberDescr_Type) return 1;
-    return 0;  // a property: Python code, which comes through the hook
+    // A property and Python's __get__ are Python code, which comes through the hook. The rest is read by C.
+    return !is_python_class(Py_TYPE(descriptor)) && !PyObject_TypeCheck(descriptor, &PyProperty_Type);
   }
-  if (PyObject* dict = instance_dict(owner); dict && is_outside(owner))
+  if (!is_outside(owner)) return 0;
+  if (PyObject* dict = instance_dict(owner)) {
     note_key(self, dict, name, owner, source_of(owner));
+  } else if (_PyObject_GetDictPtr(owner)) {  // a function without attributes has no dict yet
+    if (!floating(owner)) {
+      if (!descriptor) note_member(owner, name, nullptr);
+    } else if (reads_.insert({owner, name}).second) {
+      resolve(owner);
+      SourceId part = guards().sources.part(Source::Kind::kAttr, source_of(owner), name);
+      guards().steps.push_back({FloatingStep::Kind::kAbsent, part, {}, {}, {}, {}, 0, {}});
+    }
+  }
   return 0;
+}
+
+// Which element of a named tuple an attribute is; -1: it is no such attribute.
+static Py_ssize_t named_field(PyObject* owner, PyObject* name) {
+  struct TupleGetter {
+    PyObject_HEAD Py_ssize_t index;
+  };
+  PyTypeObject* type = Py_TYPE(owner);
+  if (!PyTuple_Check(owner) || type->tp_getattro != PyObject_GenericGetAttr) return -1;
+  PyObject* descriptor = _PyType_Lookup(type, name);
+  if (!descriptor || strcmp(Py_TYPE(descriptor)->tp_name, "_collections._tuplegetter") != 0) return -1;
+  Py_ssize_t index = reinterpret_cast<TupleGetter*>(descriptor)->index;
+  return index < PyTuple_GET_SIZE(owner) && inherits(type, "__getitem__", &PyTuple_Type) ? index : -1;
 }
 
 PyObject* Recorder::load_attr(Activation& self, PyObject* owner, PyObject* name) {
@@ -196,6 +219,11 @@ PyObject* Recorder::load_attr(Activation& self, PyObject* owner, PyObject* name)
     result = PyObject_GetAttr(owner, name);
     if (result) adopt(self, result, Source::Kind::kAttr, owner, name, -1, "an attribute of a tensor");
     return result;
+  }
+  if (Py_ssize_t field = named_field(owner, name); field >= 0) {  // pair.first is pair[0]
+    note_type(Py_TYPE(owner));
+    Ref index = Ref::take(PyLong_FromSsize_t(field));
+    return index ? load_item(self, owner, index.get()) : nullptr;
   }
   int member = note_attr(self, owner, name);
   if (member == kStopStatus) return kStop;
@@ -357,8 +385,10 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
   specialise(key);
   if (!slot_known(self, container)) return stop(self, unreadable_stop_, unreadable_detail_);
   if (is_tensor(key)) return stop(self, Stop::kTensorData, "an index");
+  if (!usable_key(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
   note_class(container);
   if (PyDict_Check(container)) {
+    note_lookup(container, key);
     if (is_outside(container) &&
         inherits(Py_TYPE(container), "__getitem__", PyODict_Check(container) ? &PyODict_Type : &PyDict_Type))
       note_key(self, container, key, nullptr, source_of(container));
@@ -400,7 +430,9 @@ int Recorder::store_item(Activation& self, PyObject* container, PyObject* key, P
     return done ? 0 : -1;
   }
   specialise(key);
-  if (!slot_known(self, container)) return stop_status(self, unreadable_stop_, unreadable_detail_);
+  if (!slot_known(self, container) || !usable_key(self, key))
+    return stop_status(self, unreadable_stop_, unreadable_detail_);
+  if (PyDict_Check(container)) note_lookup(container, key);
   if (is_made(container)) return Semantics::store_item(self, container, key, value);
   if (!is_outside(container)) return stop_status(self, Stop::kUnknownObject, Py_TYPE(container)->tp_name);
   note_class(container);

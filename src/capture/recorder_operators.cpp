@@ -65,11 +65,6 @@ bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
       if (!torch_operand(self, PySequence_Fast_GET_ITEM(object, i), depth + 1)) return false;
     return true;
   }
-  // C code looks at which dtype, device or type it is, and at the numbers of a slice.
-  if (const Info* known = info(object); known && floating(object) && listed_.insert(object).second) {
-    resolve(object);
-    guards().steps.push_back({FloatingStep::Kind::kValue, known->source, {}, Ref::share(object), {}, {}, 0, {}});
-  }
   if (type == &PySlice_Type) {
     auto* slice = reinterpret_cast<PySliceObject*>(object);
     return torch_operand(self, slice->start, depth + 1) && torch_operand(self, slice->stop, depth + 1) &&
@@ -226,6 +221,13 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
   return result;
 }
 
+// An object without an == of its own is equal to itself only; so are tensors as keys, and what id() gave.
+PyObject* Recorder::known_by_address(PyObject* object) {
+  if (auto found = ids_.find(object); found != ids_.end()) return found->second;
+  if (is_value(object)) return nullptr;
+  return is_tensor(object) || Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare ? object : nullptr;
+}
+
 PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, int op) {
   if (!active_) return Semantics::compare(self, left, right, op);
   if (is_tensor(left) || is_tensor(right)) {
@@ -234,6 +236,10 @@ PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, i
     PyObject* operands[] = {left, right};
     return torch_leaf(self, "a comparison", operands,
                       [&](PyObject* const* of) { return Semantics::compare(self, of[0], of[1], op); });
+  }
+  if (ids_.count(left) || ids_.count(right)) {
+    note_pair(left, right);
+    return Semantics::compare(self, left, right, op);
   }
   auto a = number(left), b = number(right);
   if ((a || b) && PyLong_CheckExact(left) && PyLong_CheckExact(right)) {
@@ -267,6 +273,7 @@ PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, i
     return result;
   }
   if (!readable(self, left) || !readable(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
+  note_pair(left, right);
   PyObject* result = Semantics::compare(self, left, right, op);
   if (result && !is_value(result)) adopt_result(self, result, "a comparison");
   return result;
@@ -279,11 +286,12 @@ int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
   if (!slot_known(self, container) || !slot_known(self, item))
     return stop_status(self, unreadable_stop_, unreadable_detail_);
   if (!is_value(container)) note_class(container);
+  note_lookup(container, item);
   if (PyDict_Check(container) && inherits(Py_TYPE(container), "__contains__", &PyDict_Type)) {
     if (is_outside(container)) note_key(self, container, item, nullptr, source_of(container));
   } else if (PyAnySet_Check(container) && inherits(Py_TYPE(container), "__contains__",
                                                    PyFrozenSet_Check(container) ? &PyFrozenSet_Type : &PySet_Type)) {
-    if (is_outside(container) && !PyFrozenSet_CheckExact(container)) {
+    if (is_outside(container) && (!PyFrozenSet_CheckExact(container) || floating(container))) {
       if (is_value(item) && !originals_.count(container)) {
         int present = PySet_Contains(container, item);
         if (present < 0) return -1;
@@ -337,10 +345,8 @@ int Recorder::truth(Activation& self, PyObject* object) {
   return Semantics::truth(self, object);
 }
 
-PyObject* Recorder::identical(Activation& self, PyObject* left, PyObject* right, bool negate) {
-  if (!active_) return Semantics::identical(self, left, right, negate);
-  specialise(left);
-  specialise(right);
+// Whether two objects are one, at every call.
+void Recorder::note_identity(PyObject* left, PyObject* right) {
   bool fa = floating(left), fb = floating(right);
   if (fa && fb && left != right) {
     resolve(left);
@@ -352,13 +358,68 @@ PyObject* Recorder::identical(Activation& self, PyObject* left, PyObject* right,
     if (is_value(fixed)) {
       note_class(object);
       if (is_tensor(object)) touch_tensor(object);
-    } else if (is_outside(fixed)) {
+    } else if (!is_made(fixed)) {
       resolve(object);
       guards().steps.push_back(
           {FloatingStep::Kind::kNotPinned, source_of(object), {}, Ref::share(fixed), {}, {}, 0, {}});
     }
   }
+}
+
+PyObject* Recorder::identical(Activation& self, PyObject* left, PyObject* right, bool negate) {
+  if (!active_) return Semantics::identical(self, left, right, negate);
+  specialise(left);
+  specialise(right);
+  note_identity(left, right);
   return Semantics::identical(self, left, right, negate);
+}
+
+// Two objects are compared with ==. Where both are known by address, it asks whether they are one.
+void Recorder::note_pair(PyObject* left, PyObject* right) {
+  PyObject *a = known_by_address(left), *b = known_by_address(right);
+  if (a && b) return note_identity(a, b);
+  if ((a && is_value(right) && left == a) || (b && is_value(left) && right == b)) return note_identity(left, right);
+  note_compared(left);
+  note_compared(right);
+}
+
+// An object is looked for in a container, or becomes a key of it: it is compared with all that are there.
+void Recorder::note_lookup(PyObject* container, PyObject* item) {
+  if (is_value(item) && !ids_.count(item)) return;
+  if (is_outside(container) && !PyList_Check(container) && !PyTuple_Check(container)) return note_compared(item);
+  Ref elements;
+  if (PyDict_Check(container) || PyAnySet_Check(container) || PyList_Check(container) || PyTuple_Check(container))
+    elements = Ref::take(PySequence_List(container));
+  PyErr_Clear();
+  for (Py_ssize_t i = 0; elements && i < PyList_GET_SIZE(elements.get()); ++i) {
+    PyObject* element = PyList_GET_ITEM(elements.get(), i);
+    if (element != item && (!is_value(element) || ids_.count(element) || ids_.count(item))) note_pair(item, element);
+  }
+}
+
+// The keys of what was just made are not one another.
+void Recorder::note_distinct(PyObject* container) {
+  Ref keys = Ref::take(PySequence_List(container));
+  for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i)
+    note_lookup(container, PyList_GET_ITEM(keys.get(), i));
+}
+
+// Comparing an object that is equal to itself only, inside of a container that is compared, asks which it is.
+void Recorder::note_compared(PyObject* object, int depth) {
+  if ((is_value(object) && !ids_.count(object)) || depth > 5) return;
+  if (PyTuple_Check(object) || PyList_Check(object)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+      note_compared(PySequence_Fast_GET_ITEM(object, i), depth + 1);
+  } else if (PyDict_Check(object)) {
+    Py_ssize_t position = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(object, &position, &key, &value)) {
+      note_compared(key, depth + 1);
+      note_compared(value, depth + 1);
+    }
+  } else if (PyObject* known = known_by_address(object); known && floating(known)) {
+    pin(known);
+  }
 }
 
 PyObject* Recorder::format(Activation& self, PyObject* value, int conversion, PyObject* spec) {
@@ -506,10 +567,10 @@ PyObject* Recorder::import_from(Activation& self, PyObject* module, PyObject* na
 
 int Recorder::collect(Activation& self, PyObject* container, PyObject* key, PyObject* value) {
   if (!active_) return Semantics::collect(self, container, key, value);
-  if (key)
-    specialise(key);
-  else if (PySet_Check(container))
-    specialise(value);
+  if (PyObject* entered = key ? key : PySet_Check(container) ? value : nullptr) {
+    specialise(entered);
+    note_lookup(container, entered);
+  }
   // The segment may have begun in the middle of a comprehension: then its container is from outside.
   if (!is_made(container)) {
     const char* method = key ? "__setitem__" : PyList_Check(container) ? "append" : "add";
@@ -528,11 +589,7 @@ int Recorder::extend_list(Activation& self, PyObject* list, PyObject* source) {
   if (!active_) return Semantics::extend_list(self, list, source);
   if (!is_made(list)) return stop_status(self, Stop::kEffect, "a list display");
   if (is_tensor(source)) return stop_status(self, Stop::kInstruction, "unpacking of a tensor");
-  if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
-  if (is_outside(source) && PyIter_Check(source) && !is_python_class(Py_TYPE(source)))
-    return stop_status(self, Stop::kOutsideIterator, Py_TYPE(source)->tp_name);
-  if (!is_value(source)) note_class(source);
-  if (is_outside(source)) note_all(self, source);
+  if (!takes_apart(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   return Semantics::extend_list(self, list, source);
 }
 
@@ -546,18 +603,14 @@ int Recorder::update_set(Activation& self, PyObject* set, PyObject* source) {
 int Recorder::update_dict(Activation& self, PyObject* dict, PyObject* source) {
   if (!active_) return Semantics::update_dict(self, dict, source);
   if (!is_made(dict)) return stop_status(self, Stop::kEffect, "a dict display");
-  if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
-  if (!is_value(source)) note_class(source);
-  if (is_outside(source)) note_all(self, source);
+  if (!takes_apart(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   return Semantics::update_dict(self, dict, source);
 }
 
 int Recorder::merge_dict(Activation& self, PyObject* dict, PyObject* source, PyObject* callable) {
   if (!active_) return Semantics::merge_dict(self, dict, source, callable);
   if (!is_made(dict)) return stop_status(self, Stop::kEffect, "a dict display");
-  if (!slot_known(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
-  if (!is_value(source)) note_class(source);
-  if (is_outside(source)) note_all(self, source);
+  if (!takes_apart(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   return Semantics::merge_dict(self, dict, source, callable);
 }
 
@@ -573,11 +626,7 @@ int Recorder::unpack(Activation& self, PyObject* sequence, int before, int after
     if (!parts) return -1;
     source = parts.get();
   } else {
-    if (!slot_known(self, sequence)) return stop_status(self, unreadable_stop_, unreadable_detail_);
-    if (is_outside(sequence) && PyIter_Check(sequence) && !is_python_class(Py_TYPE(sequence)))
-      return stop_status(self, Stop::kOutsideIterator, Py_TYPE(sequence)->tp_name);
-    if (!is_value(sequence)) note_class(sequence);
-    if (is_outside(sequence)) note_all(self, sequence);
+    if (!takes_apart(self, sequence)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   }
   int status = Semantics::unpack(self, source, before, after, items);
   if (status != 0 || !active_) return status;
@@ -623,6 +672,7 @@ void Recorder::made(Activation&, PyObject* object) try {
   if (!active_ || is_value(object)) return;
   if (PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 0) return;  // a shared singleton
   enter_made(object);
+  if (PyDict_Check(object) || PySet_Check(object)) note_distinct(object);
 } catch (const std::exception& error) {
   fault(error.what());
 }

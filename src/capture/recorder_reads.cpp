@@ -108,13 +108,23 @@ void Recorder::pin(PyObject* object) try {
   fault(error.what());
 }
 
-static bool is_global_constant(PyObject* object) {
-  PyTypeObject* type = Py_TYPE(object);
-  return PyType_Check(object) || PyModule_Check(object) || type == &PyMethodDescr_Type ||
-         type == &PyWrapperDescr_Type || type == &PyGetSetDescr_Type || type == &PyMemberDescr_Type ||
-         type == &PyClassMethodDescr_Type ||
-         (PyCFunction_Check(object) && (!PyCFunction_GET_SELF(object) || PyModule_Check(PyCFunction_GET_SELF(object)) ||
-                                        PyType_Check(PyCFunction_GET_SELF(object))));
+// C code looks at such an object as a whole, in more places than could be told apart: a slice as an index, a class in a
+// comparison, a dtype as a key.
+void Recorder::note_whole(PyObject* object) try {
+  const Whole whole = compared_whole(object);
+  if (whole == Whole::kNo) return;
+  if (whole == Whole::kAddress) return pin(object);
+  resolve(object);
+  guards().steps.push_back({whole == Whole::kValue ? FloatingStep::Kind::kValue : FloatingStep::Kind::kPayload,
+                            source_of(object),
+                            {},
+                            Ref::share(object),
+                            {},
+                            {},
+                            0,
+                            {}});
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyObject* parent, PyObject* key,
@@ -128,7 +138,8 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
     return spoil(self, Stop::kUnknownObject, where);  // an element whose place is not known
   bool from_floating = guards().sources.floating(from);
   if (known) {
-    if (known->cls != Info::Class::kOutside || !guards().sources.floating(known->source)) return;
+    const bool is_pinned = !guards().sources.floating(known->source);
+    if (known->cls != Info::Class::kOutside || (is_pinned && !from_floating)) return;
     // What Python code answered for an attribute (__getattr__, a property) was guarded where that code read it.
     if (kind == Source::Kind::kAttr && parent) {
       PyObject* dict = is_tensor(parent) ? nullptr : instance_dict(parent);
@@ -148,16 +159,21 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
         return;
       }
     }
-    // A floating object was reached again. On another path: both must lead to one object at every call.
+    if (parent && from_floating && is_rewritten(parent, key)) return;  // the recording itself has put it there
+    // An object was reached again. On another path: both must lead to one object at every call.
     Source old = guards().sources[known->source];
     if (from_floating && (kind == Source::Kind::kAttr || kind == Source::Kind::kItem || kind == Source::Kind::kCell)) {
       if (old.kind == kind && old.parent == from && (key ? old.key.get() == key : old.index == index)) return;
+      if (!paths_.emplace(from, key, index).second) return;
       SourceId second = guards().sources.part(kind, from, key, index);
-      resolve(object);
-      guards().steps.push_back({FloatingStep::Kind::kResolve, second, {}, {}, {}, {}, 0, {}});
-      guards().steps.push_back({FloatingStep::Kind::kIs, second, known->source, {}, {}, {}, 0, {}});
-    } else if (parent && !from_floating && !is_made(parent) && kind != Source::Kind::kSelf) {
-      pin(object);
+      if (!is_pinned) resolve(object);
+      resolve_source(second);
+      if (is_pinned)
+        guards().steps.push_back({FloatingStep::Kind::kPinned, second, {}, Ref::share(object), {}, {}, 0, {}});
+      else
+        guards().steps.push_back({FloatingStep::Kind::kIs, second, known->source, {}, {}, {}, 0, {}});
+    } else if (!from_floating && !(parent && is_made(parent)) && kind != Source::Kind::kSelf) {
+      pin(object);  // also found at a fixed place: a global
     }
     return;
   }
@@ -294,6 +310,12 @@ static std::string key_string(PyObject* key) {
 }
 
 bool Recorder::is_dirty(PyObject* dict, PyObject* key) { return dirty_keys_.count({dict, key_string(key)}) > 0; }
+
+bool Recorder::is_rewritten(PyObject* holder, PyObject* key) {
+  if (originals_.count(holder) && !PyDict_Check(holder)) return true;
+  PyObject* dict = PyDict_Check(holder) ? holder : key && !is_tensor(holder) ? instance_dict(holder) : nullptr;
+  return dict && key && is_dirty(dict, key);
+}
 
 void Recorder::make_dirty(PyObject* dict, PyObject* key) try {
   fault_point("note");
@@ -584,6 +606,35 @@ bool Recorder::usable_tensor(PyObject* tensor, const char* place) {
   return false;
 }
 
+bool Recorder::usable_key(Activation& self, PyObject* key) {
+  if (is_value(key)) return true;
+  if (PySlice_Check(key)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(key);
+    return usable_key(self, slice->start) && usable_key(self, slice->stop) && usable_key(self, slice->step);
+  }
+  for (Py_ssize_t i = 0; PyTuple_Check(key) && i < PyTuple_GET_SIZE(key); ++i)
+    if (!usable_key(self, PyTuple_GET_ITEM(key, i))) return false;
+  if (!slot_known(self, key)) return false;
+  note_class(key);
+  return true;
+}
+
+bool Recorder::takes_apart(Activation& self, PyObject* object) {
+  if (is_value(object)) return true;
+  if (!slot_known(self, object)) return false;
+  PyTypeObject* type = Py_TYPE(object);
+  note_class(object);
+  if (!is_outside(object)) return true;
+  if (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)) {
+    note_all(self, object);
+    return true;
+  }
+  if (is_python_class(type) || compared_whole(object) != Whole::kNo) return true;
+  unreadable_stop_ = PyIter_Check(object) ? Stop::kOutsideIterator : Stop::kOpaqueSlot;
+  unreadable_detail_ = type->tp_name;
+  return false;
+}
+
 bool Recorder::readable(Activation& self, PyObject* object, int depth) {
   if (!object || depth > 5) return true;
   if (PyLong_CheckExact(object) || PyFloat_CheckExact(object)) {
@@ -614,6 +665,17 @@ bool Recorder::readable(Activation& self, PyObject* object, int depth) {
     if (outside) note_all(self, object);
   } else if (outside && (PyIter_Check(object) && !is_python_class(type))) {
     unreadable_stop_ = Stop::kOutsideIterator;
+    unreadable_detail_ = type->tp_name;
+    return false;
+  } else if (outside && (PyExceptionInstance_Check(object) || strcmp(type->tp_name, "types.SimpleNamespace") == 0)) {
+    // C code reads what they hold where no guard sees it.
+    unreadable_stop_ = Stop::kOpaqueSlot;
+    unreadable_detail_ = type->tp_name;
+    return false;
+  } else if (PyFunction_Check(object) || PyMethod_Check(object) || is_partial(object)) {
+    note_callee(object);
+  } else if (floating(object) && !is_python_class(type) && compared_whole(object) == Whole::kNo) {
+    unreadable_stop_ = Stop::kOpaqueSlot;
     unreadable_detail_ = type->tp_name;
     return false;
   } else if (outside && !is_python_class(type) && type != &PyFunction_Type && type != &PyMethod_Type &&

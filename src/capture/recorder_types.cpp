@@ -81,13 +81,18 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
     return stop(self, Stop::kTensorData, std::string(type->tp_name) + "()");
   if (type == &PyUnicode_Type && count >= 1 && is_tensor(args[0])) return stop(self, Stop::kTensorData, "str()");
   for (size_t i = 0; i < count; ++i) {
-    bool keeps = type == &PyTuple_Type || type == &PyList_Type || type == &PyDict_Type || type == &PySlice_Type ||
-                 strcmp(type->tp_name, "functools.partial") == 0 || strcmp(type->tp_name, "method") == 0 ||
-                 type == &PyEnum_Type || type == &PyProperty_Type || type == &PyMap_Type || type == &PyZip_Type ||
-                 type == &PyFilter_Type;
+    const bool calls = type == &PyMap_Type || type == &PyFilter_Type;
+    const bool walks = calls || type == &PyTuple_Type || type == &PyList_Type || type == &PyDict_Type ||
+                       type == &PyEnum_Type || type == &PyZip_Type;
+    const bool keeps = walks || type == &PySlice_Type || type == &PyProperty_Type ||
+                       strcmp(type->tp_name, "functools.partial") == 0 || strcmp(type->tp_name, "method") == 0;
     if (keeps && !PyList_Check(args[i]) && !PyDict_Check(args[i]) && !PyTuple_Check(args[i]) &&
         !PyAnySet_Check(args[i]) && !PyIter_Check(args[i]) && !is_tensor(args[i])) {
-      if (!slot_known(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+      const bool is_callee = calls && i == 0;
+      if (walks && !is_callee ? !takes_apart(self, args[i]) : !slot_known(self, args[i]))
+        return stop(self, unreadable_stop_, unreadable_detail_);
+      // What C code calls; and a partial of a partial takes the inner one apart.
+      if (is_callee || is_partial(args[i])) note_callee(args[i]);
       continue;
     }
     if (PyTuple_CheckExact(args[i]) && is_made(args[i]) && (type == &PyTuple_Type || type == &PyList_Type)) continue;
@@ -97,14 +102,11 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
     }
     // Containers that only copy references leave numbers as they are.
     if (type == &PyTuple_Type || type == &PyList_Type || type == size_type()) {
-      if (!slot_known(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
-      note_class(args[i]);
-      if (is_outside(args[i]) && PyIter_Check(args[i]) && !is_python_class(Py_TYPE(args[i])))
-        return stop(self, Stop::kOutsideIterator, Py_TYPE(args[i])->tp_name);
-      if (is_outside(args[i])) note_all(self, args[i]);
+      if (!takes_apart(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
       continue;
     }
     if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+    if (type == &PySet_Type || type == &PyFrozenSet_Type) note_compared(args[i]);
   }
   PyObject* result = PyObject_Vectorcall(object, args, nargsf, kwnames);
   if (result && active_ && !is_value(result) && !info(result)) {

@@ -162,6 +162,7 @@ case("zero becomes minus zero", "o.f = 0.0\ndef f(x): return x * o.f", "o.f = -0
 case("an int in a tuple becomes an equal float", "o.t = (2,)\ndef f(x): return x.long() // o.t[0]", "o.t = (2.0,)")
 case("an int becomes an equal bool", "o.v = 1\ndef f(x): return x * (3 if type(o.v) is int else 4)", "o.v = True")
 case("an attribute of a function changes", "def helper(x): return x\nhelper.flag = 1\ndef f(x): return x * helper.flag", "helper.flag = 6")
+case("a function gets its first attribute", "def helper(x): return x\ndef f(x): return x * getattr(helper, 'flag', 2)", "helper.flag = 6")
 case("the keywords of a partial change", """
 def t(x, *, q=2): return x * q
 p = functools.partial(t, q=2)

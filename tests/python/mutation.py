@@ -5,13 +5,20 @@ shared: a module's globals, a class, a function), both are called with the same 
 alike, errors included. Then the change is undone and the compiled copy must answer as before. The compiled copy has
 always seen the unchanged world first, so a missing guard shows as a stale answer.
 
-    python tests/python/mutation.py --full            at least 10,000 changes over eight models
+The arguments of the call belong to the world. Those of the models are changed one among five changes; small generated
+programs (`argument_programs.py`) take what the models do not, and unpack it and hand it on in many ways.
+
+    python tests/python/mutation.py --full            at least 10,000 changes over eight models, and all programs
     python tests/python/mutation.py --changes 50      as many for each model; --seed, --model to choose
+    python tests/python/mutation.py --programs 900    as many programs, and no models; --first to begin at one
 """
 
 import argparse
 import collections
 import copy
+import dataclasses
+import inspect
+import itertools
 import os
 import pathlib
 import random
@@ -29,11 +36,15 @@ sys.path.insert(0, str(HERE))
 import torch
 from torch import nn
 
+import arguments
 import magneto
+from argument_programs import USES, Program
 from rounding import close
+from variants import copied
 from zoo import MAIN, build, flatten
 
 FULL = 10_000
+PROGRAM_CHANGES = 8  # of the arguments of one program
 ENTRIES = 5  # changes between two resets: the cache holds eight entries, and beyond them all is eager
 
 
@@ -259,67 +270,167 @@ def of_functions(models):
 KINDS = (of_modules, of_parameters, of_config, of_globals, of_classes, of_functions)
 
 
-def answer(callee, args, kwargs):
+# What a forward takes besides the inputs of the zoo: none of these is passed unless a change does so.
+OPTIONAL = {
+    "attention_mask": [lambda: torch.ones(2, 16, dtype=torch.long), lambda: torch.ones(2, 16, dtype=torch.bool),
+                       lambda: torch.ones(2, 16).tril(), lambda: torch.zeros(2, 1, 16, 16)],
+    "position_ids": [lambda: torch.arange(16)[None], lambda: torch.arange(16).flip(0).expand(2, 16)],
+    "token_type_ids": [lambda: torch.ones(2, 16, dtype=torch.long), lambda: torch.zeros(2, 16, dtype=torch.long)],
+    "labels": [lambda: torch.ones(2, 16, dtype=torch.long)],
+    "logits_to_keep": [lambda: 1, lambda: 3, lambda: slice(2, 5), lambda: torch.tensor([0, 2])],
+    "inputs_embeds": [lambda: torch.linspace(-1, 1, 2 * 16 * 32).view(2, 16, 32)],
+}
+
+
+def of_arguments(model, tree):
+    """The arguments of the call: what is passed becomes something else, and what is not passed is."""
+    # An embedding of ids on meta reads memory that nobody has written, in eager too.
+    yield from (change for change in arguments.changes([tree]) if not change.where.endswith("on meta"))
+    for name, parameter in inspect.signature(model.forward).parameters.items():
+        if parameter.default is not inspect.Parameter.empty and name not in tree[1] and tree[1]:
+            for maker in OPTIONAL.get(name, [lambda: True, lambda: False, lambda: 1]):
+                yield arguments.Edit(f"kwargs given {name}={brief_value(maker())}", [tree], (1,),
+                                     lambda kwargs, name=name, maker=maker: kwargs.update({name: maker()}))
+
+
+def brief_value(value):
+    return f"{value.dtype}{list(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+
+
+def answer(callee, tree, parts=flatten):
     """What a call gives, in a form that can be compared: bits and strides of all tensors, or the error's text."""
     torch.manual_seed(1)
+    args, kwargs = tree
     try:
         result = callee(*args, **kwargs)
     except Exception as error:
-        return re.sub(r"0x[0-9a-f]+", "0x", f"{type(error).__name__}: {error}")
-    return [(type(result).__name__, None)] + [(t, t.stride()) for t in flatten(result)]
+        return plain_text(f"{type(error).__name__}: {error}")
+    return [type(result).__name__] + [(t, t.stride()) if isinstance(t, torch.Tensor) else t for t in parts(result)]
+
+
+def plain_text(text):
+    """Without addresses and C++ stacks, which no two runs share."""
+    return re.sub(r"0x[0-9a-f]+", "0x", text.split("\nException raised from")[0])
+
+
+def parts_of(value):
+    """All a program's answer consists of: tensors, and everything else as text."""
+    if isinstance(value, torch.Tensor):
+        return [value] if value.layout is torch.strided else [value.layout, value.to_dense()]
+    inner = value if isinstance(value, (list, tuple)) else value.items() if isinstance(value, dict) else None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        inner = vars(value).items()
+    if inner is None:
+        return [plain_text(f"{type(value).__name__} {value!r}")]
+    return [f"{type(value).__name__} of {len(inner)}"] + [part for item in inner for part in parts_of(item)]
+
+
+def same_tensor(want, have):
+    if want.dtype != have.dtype or want.requires_grad != have.requires_grad or want.device != have.device:
+        return False
+    return want.shape == have.shape if want.is_meta else close(want, have)
 
 
 def equal(want, have):
     if isinstance(want, str) or isinstance(have, str):
         return want == have
-    return len(want) == len(have) and want[0] == have[0] and all(
-        a.dtype == b.dtype and a.requires_grad == b.requires_grad and s == t and close(a, b)
-        for (a, s), (b, t) in zip(want[1:], have[1:]))
+    return len(want) == len(have) and all(
+        a[1] == b[1] and same_tensor(a[0], b[0]) if isinstance(a, tuple) and isinstance(b, tuple) else type(a) is type(b) and a == b
+        for a, b in zip(want, have))
 
 
 def fuzz(name, count, seed, progress=lambda text: None):
     """Makes up to `count` changes of one model. Returns the counts and the list of what went unnoticed."""
     model, make = build(name)
     models = [model, copy.deepcopy(model)]
-    eager, compiled = models[0], magneto.compile(models[1])
     args, kwargs = make(3)
-    changes = [change for kind in KINDS for change in kind(models)]
-    random.Random(seed).shuffle(changes)
+    tree = [list(args), dict(kwargs)]
+    lists = [change for kind in KINDS for change in kind(models)], list(of_arguments(model, tree))
+    for changes in lists:
+        random.Random(seed).shuffle(changes)
+    others, own = map(iter, lists)
+    changes = []
+    while len(changes) < sum(map(len, lists)):
+        changes += [*itertools.islice(others, 4), *itertools.islice(own, 1)]
+    with torch.no_grad():
+        return compare(name, models[0], magneto.compile(models[1]), [tree, tree], changes, count, progress)
+
+
+def fuzz_program(program, count, seed, progress=lambda text: None):
+    """Up to `count` changes of the arguments of one generated program. Every other program gets new objects at each
+    call, as a caller makes them; the rest get the same ones with other contents."""
+    functions, trees, same = zip(*(program.world() for _ in range(2)))
+    rng = random.Random(f"{program.name} {seed}")
+    # Few changes of the tensor that every program has.
+    own = lambda change: tuple(change.path) == (0, 0) and rng.random() < 0.8
+    changes = [change for change in arguments.changes(trees) if not own(change)]
+    if not program.shares:  # what the function also reaches otherwise comes in as an argument
+        changes += [arguments.Change(f"argument {place} := same{place}", trees, program.leaf(place),
+                                     lambda tree, place=place: same[tree is trees[1]][place]) for place in same[0]] * 3
+    rng.shuffle(changes)
+    fresh = rng.random() < 0.5
+
+    def call(callee, tree):
+        tree = copied(tree) if fresh else tree
+        # What a program does to its arguments is part of its answer.
+        return answer(lambda *args, **kwargs: [callee(*args, **kwargs), *tree], tree, parts_of)
+
+    return compare(program.name, functions[0], magneto.compile(functions[1]), trees, changes, count, progress, call)
+
+
+def compare(name, eager, compiled, trees, changes, count, progress, answer=answer):
     counts, unsound = collections.Counter(), []
 
     def call(what, change):
-        want = answer(eager, args, kwargs)
-        have = answer(compiled, args, kwargs)
+        want = answer(eager, trees[0])
+        have = answer(compiled, trees[1])
         if not equal(want, have):
-            unsound.append(f"{name}: {change.where}, {what}: eager {brief(want)}, compiled {brief(have)}")
+            unsound.append(f"{name}: {change.where}, {what}: eager {difference(want, have)}, compiled {difference(have, want)}")
         return want
 
-    with torch.no_grad(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        reference = answer(eager, args, kwargs)
-        for number, change in enumerate(changes[:count]):
-            if number % ENTRIES == 0:
-                magneto.reset()
-                answer(compiled, args, kwargs)
+        reference = answer(eager, trees[0])
+        magneto.reset()
+        answer(compiled, trees[1])
+        for change in changes:
             undo = change.apply()
+            if undo is None:
+                continue
             try:
                 want = call("changed", change)
             finally:
                 undo()
             after = call("undone", change)
             counts["changes"] += 1
+            counts["of arguments"] += isinstance(change, arguments.Change)
             counts["eager raises"] += isinstance(want, str)
             counts["eager differs"] += not isinstance(want, str) and not equal(reference, want)
             reference = after
-            if number % 50 == 49:
-                progress(f"{name}: {number + 1} of {min(count, len(changes))}, unnoticed {len(unsound)}")
+            if counts["changes"] % 50 == 0:
+                progress(f"{name}: {counts['changes']} of {min(count, len(changes))}, unnoticed {len(unsound)}")
+            if counts["changes"] == count:
+                break
+            if counts["changes"] % ENTRIES == 0:
+                magneto.reset()
+                call("anew", change)
     counts["possible"] = len(changes)
     magneto.reset()
     return counts, unsound
 
 
-def brief(value):
-    return value[:120] if isinstance(value, str) else f"{len(value) - 1} tensors"
+def difference(value, other):
+    """The first part of an answer that another one has not."""
+    if isinstance(value, str):
+        return value[:160]
+    if isinstance(other, str) or len(value) != len(other):
+        return f"{len(value) - 1} parts"
+    for a, b in zip(value, other):
+        if not equal([a], [b]):
+            if not isinstance(a, tuple):
+                return str(a)[:160]
+            tensor, strides = a
+            return f"{brief_value(tensor)} strides {strides} {'meta' if tensor.is_meta else tensor.flatten()[:4].tolist()}"
 
 
 def main():
@@ -328,24 +439,44 @@ def main():
     parser.add_argument("--changes", type=int, default=50, help="changes for each model")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", choices=list(MAIN), action="append")
+    parser.add_argument("--programs", type=int, help="generated programs instead of models")
+    parser.add_argument("--first", type=int, default=0, help="number of the first program")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    names = options.model or list(MAIN)
-    per_model = 1 << 30 if options.full else options.changes
+    names = [] if options.programs else options.model or list(MAIN)
+    programs = options.programs or (len(USES) if options.full and not options.model else 0)
     total, wrong, start = collections.Counter(), [], time.time()
+
+    def add(name, counts, unsound):
+        total.update(counts)
+        wrong.extend(unsound)
+        if name:
+            print(f"{name:20s} {dict(counts)} unnoticed {len(unsound)}", flush=True)
+
+    progress = lambda text: print(text, end="\r", file=sys.stderr)
+    for number in range(options.first, options.first + programs):
+        program = Program(number, options.seed)
+        counts, unsound = fuzz_program(program, PROGRAM_CHANGES, options.seed)
+        add(None, counts, unsound)
+        if unsound and options.programs:
+            print(program.name, program.source, "\n".join(unsound), "", sep="\n", flush=True)
+        if number % 10 == 9:
+            progress(f"{program.name}: {total['changes']} changes, unnoticed {len(wrong)}")
+    if programs:
+        print(f"{programs} programs: {dict(total)} unnoticed {len(wrong)}", flush=True)
+    of_models = 0
     for index, name in enumerate(names):
         if options.full:  # what the models before this one could not give, the others must
-            per_model = -(-(FULL - total["changes"]) // (len(names) - index))
-        counts, unsound = fuzz(name, max(per_model, 1), options.seed, lambda text: print(text, end="\r", file=sys.stderr))
-        print(f"{name:20s} {dict(counts)} unnoticed {len(unsound)}", flush=True)
-        total += counts
-        wrong += unsound
+            options.changes = max(1, -(-(FULL - of_models) // (len(names) - index)))
+        counts, unsound = fuzz(name, options.changes, options.seed, progress)
+        add(name, counts, unsound)
+        of_models += counts["changes"]
     print(f"{'all':20s} {dict(total)} unnoticed {len(wrong)}, {time.time() - start:.0f} s")
     for line in wrong[:60]:
         print("   ", line)
-    enough = not options.full or total["changes"] >= FULL
+    enough = not options.full or of_models >= FULL
     if not enough:
-        print(f"only {total['changes']} of {FULL} changes were made")
+        print(f"only {of_models} of {FULL} changes of models were made")
     return 0 if enough and not wrong else 1
 
 

@@ -1,8 +1,13 @@
 """Guards: nothing outside may change without the compiled function noticing, and what is restored is found again."""
 
 import copy
+import enum
+import functools
+import re
 import types
+import typing
 
+import numpy
 import pytest
 import torch
 from torch import nn, ones
@@ -315,3 +320,133 @@ def test_an_operator_that_refuses_a_word_speaks_as_in_eager():
         g(ones(2), "nine")
     assert str(ours.value) == str(eager.value)
     assert torch.equal(g(ones(2), "tanh"), f(ones(2), "tanh"))
+
+
+class Mode(enum.Enum):
+    FIRST = 1
+    SECOND = 2
+
+
+class Level(enum.IntEnum):
+    LOW = 0
+    HIGH = 1
+
+
+class Word(str):
+    pass
+
+
+class Plain:
+    pass
+
+
+class Pair(typing.NamedTuple):
+    first: typing.Any
+    second: typing.Any = 1
+
+
+class Twice:
+    def __call__(self, x):
+        return x * 2
+
+
+class Thrice(Twice):
+    def __call__(self, x):
+        return x * 3
+
+
+def plus_one(x):
+    return x + 1
+
+
+def plus_two(x):
+    return x + 2
+
+
+def flagged(x):
+    return x
+
+
+flagged.flag = 1
+W, V, ONE, OTHER = ones(3) * 5, ones(3) * 7, Plain(), Plain()
+
+
+def after_a_break(x, v):
+    print(end="")
+    return [list(u) for u in [v.values()]]
+
+
+# A program, an argument, and another one that must not find the record of the first.
+ARGUMENTS = {
+    "a slice as text": (lambda x, v: str(v), slice(0, 2), slice(1, 2)),
+    "a slice of a list": (lambda x, v: [1, 2, 3][v], slice(0, 2), slice(1, 2)),
+    "a range that is summed": (lambda x, v: sum(v) * x, range(3), range(2, 3)),
+    "a range without elements": (lambda x, v: str(v), range(3, 3), range(4, 4)),
+    "a dtype that is compared": (lambda x, v: v == torch.float32, torch.float32, torch.float64),
+    "a dtype as a key": (lambda x, v: {torch.float32: 2}.get(v, 3) * x, torch.float32, torch.float64),
+    "a device as text": (lambda x, v: str(v), torch.device("cpu"), torch.device("cpu", 0)),
+    "a class": (lambda x, v: type(x) is v, torch.Tensor, nn.Parameter),
+    "a class whose name is read": (lambda x, v: v.__name__, int, float),
+    "a member of an enumeration": (lambda x, v: v == Mode.FIRST, Mode.FIRST, Mode.SECOND),
+    "a member as a key": (lambda x, v: {Mode.FIRST: 2}.get(v, 3) * x, Mode.FIRST, Mode.SECOND),
+    "a member that is a number": (lambda x, v: bool(v), Level.LOW, Level.HIGH),
+    "a word of a subclass": (lambda x, v: v == "a", Word("a"), Word("b")),
+    "a pattern": (lambda x, v: v == re.compile("a+"), re.compile("a+"), re.compile("b+")),
+    "an object that is compared": (lambda x, v: v == ONE, ONE, OTHER),
+    "an object in a list": (lambda x, v: v in [ONE, 2], ONE, OTHER),
+    "the place of an object in a list": (lambda x, v: [OTHER, ONE].index(v) * x, ONE, OTHER),
+    "an address": (lambda x, v: id(v) == id(ONE), ONE, OTHER),
+    "two addresses": (lambda x, v: id(v[0]) == id(v[1]), [ONE, OTHER], [ONE, ONE]),
+    "addresses as keys": (lambda x, v: {id(v[0]): 1}.get(id(v[1]), 2), [Plain(), ONE], [ONE, ONE]),
+    "objects as keys": (lambda x, v: {v[0]: 1}.get(v[1], 2), [Plain(), ONE], [ONE, ONE]),
+    "tensors as keys": (lambda x, v: {v[0]: 1}.get(v[1], 2), [V, W], [W, W]),
+    "keys of one dict": (lambda x, v: len({v[0]: 1, v[1]: 2}), [Plain(), ONE], [ONE, ONE]),
+    "keys one by one": (lambda x, v: len({u: 1 for u in v}), [Plain(), ONE], [ONE, ONE]),
+    "a set of objects": (lambda x, v: len({*v}) + len(set(v)), [ONE, OTHER], [ONE, ONE]),
+    "an object as a key": (lambda x, v: {ONE: 2}.get(v, 3) * x, ONE, OTHER),
+    "an object inside of a tuple": (lambda x, v: (v, 1) == (ONE, 1), ONE, OTHER),
+    "a function in a dict": (lambda x, v: {plus_one: 2}.get(v, 3) * x, plus_one, plus_two),
+    "a function that C calls": (lambda x, v: list(map(v, [x])), plus_one, plus_two),
+    "an attribute of a function": (lambda x, v: hasattr(v, "flag"), plus_one, flagged),
+    "an object that C calls": (lambda x, v: list(map(v, [x])), Twice(), Thrice()),
+    "a partial that C calls": (lambda x, v: list(map(v, [x])), functools.partial(torch.add, other=1), functools.partial(torch.add, other=2)),
+    "a partial of a partial": (lambda x, v: functools.partial(v)(x), functools.partial(plus_one), functools.partial(plus_two)),
+    "a field of a named tuple": (lambda x, v: x * v.first, Pair(2), Pair(3)),
+    "a dtype in a named tuple": (lambda x, v: x.to(v.first), Pair(torch.float64), Pair(torch.int32)),
+    "a frozen set": (lambda x, v: 2 in v, frozenset((1, 2)), frozenset((1, 3))),
+    "a number of numpy as an index": (lambda x, v: [x, -x][v], numpy.int64(0), numpy.int64(1)),
+    "an exception as text": (lambda x, v: str(v), ValueError("a"), ValueError("b")),
+    "a namespace that is compared": (lambda x, v: v == types.SimpleNamespace(a=1), types.SimpleNamespace(a=1), types.SimpleNamespace(a=2)),
+    "a view of a dict behind a break": (after_a_break, {"a": numpy.int64(1)}, {"a": 2}),
+    # The first is an object that the function also reaches otherwise.
+    "a dtype that is a global": (lambda x, v: (x.to(torch.float64), x.to(v[0])), [torch.float64], [torch.float32]),
+    "a tensor that is a global": (lambda x, v: x * W + v[0], [W], [V]),
+    "a tensor that is a global, last": (lambda x, v: v.a + x * W, types.SimpleNamespace(a=W), types.SimpleNamespace(a=V)),
+    "a function that is a global": (lambda x, v: plus_one(x) * v["f"](x), {"f": plus_one}, {"f": plus_two}),
+    "an object that is a global": (lambda x, v: (ONE, v), ONE, OTHER),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_another_argument_is_noticed(name):
+    f, first, second = ARGUMENTS[name]
+    x = torch.arange(3.0) + 1
+
+    def answer(callee, value):
+        return [line for line in drawn([callee(x, value), ONE, OTHER]) if " at 0x" not in line]
+
+    assert answer(f, first) != answer(f, second), "the change does not matter, so the case tests nothing"
+    compiled = magneto.compile(f)
+    for value in (first, first, second, first, second):
+        assert answer(compiled, value) == answer(f, value)
+
+
+def test_an_object_that_the_program_has_put_into_its_argument_is_no_guard():
+    def f(x, table):
+        table["f"] = plus_one
+        return table["f"](x) + plus_one(x)
+
+    compiled = magneto.compile(f)
+    for given in (plus_two, None, plus_two, plus_one):
+        assert torch.equal(compiled(ones(2), {"f": given}), f(ones(2), {}))
+    assert not magneto.report().fallbacks

@@ -360,3 +360,13 @@ def test_an_error_leaves_the_program_usable():
         return f, state
 
     same_as_eager(program, randn(2), change=lambda state: state.update(bad=False), raises=ValueError)
+
+
+def test_an_index_out_of_range_in_front_of_attention_is_an_index_error():
+    table = torch.randn(10, 8)
+
+    def f(ids):
+        x = torch.nn.functional.embedding(ids, table)[:, None]
+        return torch.nn.functional.scaled_dot_product_attention(x * 2, x, x)
+
+    same_as_eager(f, torch.tensor([[1, 2, 3]]), more=[((torch.tensor([[1, 2, 10]]),), {})])

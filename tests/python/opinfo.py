@@ -56,10 +56,11 @@ WITHOUT_VALUES = {"empty", "empty_like", "empty_permuted", "empty_strided", "new
 # Where torch itself reads or writes memory that is not its own, or divides by zero: not ours to follow.
 BROKEN = {("median", "expanded"), ("nanmedian", "expanded"), ("lcm", "edges"), ("gcd", "edges"),
           ("native_batch_norm", "size 0"), ("_native_batch_norm_legit", "size 0"), ("_batch_norm_with_update", "size 0"),
-          ("nn.functional.conv3d", "size 1"), ("nn.functional.max_pool1d", "size 1"), ("nn.functional.max_pool2d", "size 1"),
-          ("nn.functional.max_pool3d", "size 1"), ("nn.functional.embedding_bag", "size 1"),
-          ("nn.functional.embedding_bag", "size 0"), ("linalg.ldl_solve", "offset"), ("nn.functional.ctc_loss", "size 1"),
-          ("_segment_reduce", "size 0"), ("_segment_reduce", "size 1"),
+          ("nn.functional.conv3d", "size 1"), ("nn.functional.max_pool1d", "size 1"),
+          ("nn.functional.max_pool2d", "size 1"), ("nn.functional.max_pool3d", "size 1"),
+          ("nn.functional.embedding_bag", "size 1"), ("nn.functional.embedding_bag", "size 0"),
+          ("nn.functional.embedding_bag", "expanded"), ("linalg.ldl_solve", "offset"),
+          ("nn.functional.ctc_loss", "size 1"), ("_segment_reduce", "size 0"), ("_segment_reduce", "size 1"),
           ("nn.functional.pdist", "size 0"), ("masked.median", "expanded")}
 
 

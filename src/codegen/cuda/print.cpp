@@ -28,6 +28,8 @@ constexpr std::string_view kTypes =
     "#define inf_f32 __int_as_float(0x7f800000)\n#define inf_f64 __longlong_as_double(0x7ff0000000000000)\n"
     "#define nan_f32 __int_as_float(0x7fc00000)\n#define nan_f64 __longlong_as_double(0x7ff8000000000000)\n";
 
+constexpr int kFewWarps = 4;  ///< whose results each thread reads itself
+
 class CudaTarget : public CTarget, public Sharing {
  public:
   using CTarget::CTarget;
@@ -131,7 +133,12 @@ class CudaTarget : public CTarget, public Sharing {
       const std::string warp =
           concat(head, "  for (int k = 16; k; k >>= 1) a = ", join("a", shuffled("a", a.type.dtype)), ";\n");
       if (kernel_.threads == 32) return concat(warp, "  return a;\n}\n");
-      return concat(warp, across_warps(t, "a", "part"), "  a = part[0];\n  for (int k = 1; k < ", kernel_.threads / 32,
+      const int warps = kernel_.threads / 32;
+      if (warps > kFewWarps)  // every warp has them all, one in a lane
+        return concat(warp, across_warps(t, "a", "part"), "  a = part[threadIdx.x % ", warps,
+                      "];\n  for (int k = ", warps / 2, "; k; k >>= 1) a = ", join("a", shuffled("a", a.type.dtype)),
+                      ";\n  return a;\n}\n");
+      return concat(warp, across_warps(t, "a", "part"), "  a = part[0];\n  for (int k = 1; k < ", warps,
                     "; ++k) a = ", join("a", "part[k]"), ";\n  return a;\n}\n");
     });
     return keep({concat(name, "(", bare(a.text), ")"), a.type}, "total");

@@ -139,8 +139,7 @@ class MagnetoBackward : public torch::autograd::Node {
     std::vector<bool> looked, arrived;
     torch::autograd::variable_list tangents;
   };
-  torch::autograd::variable_list run(const Backward& backward, torch::autograd::variable_list tangents,
-                                     bool last);
+  torch::autograd::variable_list run(const Backward& backward, torch::autograd::variable_list tangents, bool last);
   torch::autograd::variable_list repeat(const std::vector<bool>& looked,
                                         const torch::autograd::variable_list& tangents);
   bool is_looked_at(size_t stop) const;

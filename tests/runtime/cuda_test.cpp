@@ -143,7 +143,9 @@ class CudaEndToEnd : public testing::Test {
 
 TEST_F(CudaEndToEnd, PlansAgree) { agree(cases(schedule::gpu_shape(), Device::open() ? 150 : 6), kSymbols); }
 
-TEST_F(CudaEndToEnd, MemoryMayLieAtAnyMultipleOf16Bytes) { agree(cases(schedule::gpu_shape(), 0), {{5, 37}, {64, 128}}, 1); }
+TEST_F(CudaEndToEnd, MemoryMayLieAtAnyMultipleOf16Bytes) {
+  agree(cases(schedule::gpu_shape(), 0), {{5, 37}, {64, 128}}, 1);
+}
 
 TEST_F(CudaEndToEnd, OtherShapesGiveTheSame) {
   schedule::Shape shape = schedule::gpu_shape();

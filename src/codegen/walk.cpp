@@ -198,18 +198,18 @@ class Walker {
         place.otherwise = &otherwise;
         return target_.load(place);
       }
-      case Op::kCast:
-        return target_.cast(t.dtype, operand(0));
-      case Op::kBits:
-        return target_.bits(t.dtype, operand(0));
-      case Op::kWhere:
-        return target_.where(operand(0), operand(1), operand(2));
-      case Op::kFma:
-        return target_.fma(operand(0), operand(1), operand(2));
       default:
-        return traits(t.op).operands == 1 ? target_.unary(t.op, operand(0))
-                                          : target_.binary(t.op, operand(0), operand(1));
+        break;
     }
+    // one after the other: C++ leaves the order of arguments open, and the text must not
+    const Value a = operand(0);
+    if (t.op == Op::kCast) return target_.cast(t.dtype, a);
+    if (t.op == Op::kBits) return target_.bits(t.dtype, a);
+    if (traits(t.op).operands == 1) return target_.unary(t.op, a);
+    const Value b = operand(1);
+    if (traits(t.op).operands == 2) return target_.binary(t.op, a, b);
+    const Value c = operand(2);
+    return t.op == Op::kWhere ? target_.where(a, b, c) : target_.fma(a, b, c);
   }
 
   Value whole(int64_t value) { return target_.constant({Dtype::kI64, 1}, Number::of_int(value)); }

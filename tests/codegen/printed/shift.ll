@@ -60,8 +60,8 @@ exit3:
   %v38 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v37)
   %v39 = fadd float 0x0000000000000000, %v38
   %v40 = fdiv float %v39, 0x4038000000000000
-  %v43 = insertelement <8 x float> poison, float %v40, i32 0
-  %v44 = shufflevector <8 x float> %v43, <8 x float> poison, <8 x i32> zeroinitializer
+  %v45 = insertelement <8 x float> poison, float %v40, i32 0
+  %v46 = shufflevector <8 x float> %v45, <8 x float> poison, <8 x i32> zeroinitializer
   br label %head4
 head4:
   %v41 = phi i64 [ 0, %exit3 ], [ %v62, %body4 ]
@@ -69,9 +69,9 @@ head4:
   br i1 %v63, label %body4, label %exit4
 body4:
   %v42 = add i64 %v13, %v41
-  %v45 = getelementptr float, ptr %v7, i64 %v41
-  %v46 = load <8 x float>, ptr %v45, align 4
-  %v47 = fsub <8 x float> %v46, %v44
+  %v43 = getelementptr float, ptr %v7, i64 %v41
+  %v44 = load <8 x float>, ptr %v43, align 4
+  %v47 = fsub <8 x float> %v44, %v46
   %v48 = fcmp ogt <8 x float> %v47, splat (float 0x0000000000000000)
   %v49 = select <8 x i1> %v48, <8 x float> %v47, <8 x float> splat (float 0x0000000000000000)
   %v50 = fcmp une <8 x float> %v47, %v47

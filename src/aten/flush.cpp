@@ -37,10 +37,11 @@ void Trace::State::must_compute(const std::string& what) const {
   if (symbols) throw std::runtime_error("a sketch has no data: " + what);
 }
 
-void Trace::State::note_data_read(std::string what) {
+void Trace::State::note_data_read(std::string what, std::string refusal) {
   must_compute(what);
   ++data_reads;
   last_data_read = std::move(what);
+  last_refusal = std::move(refusal);
 }
 
 void Trace::State::read_data(const c10::StorageImpl* storage, const std::string& what) {

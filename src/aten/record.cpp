@@ -9,6 +9,8 @@
 #include <ATen/core/boxing/KernelFunction.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "aten/kernels.h"
 #include "aten/shapes_internal.h"
 #include "aten/state_internal.h"
@@ -16,6 +18,7 @@
 #include "aten/symbols.h"
 #include "aten/watch_internal.h"
 #include "base/check.h"
+#include "base/text.h"
 
 namespace magneto::aten {
 
@@ -24,6 +27,8 @@ using Stack = torch::jit::Stack;
 using Kind = ops::Result::Kind;
 
 namespace {
+
+constexpr const char* kDependsOnData = "its result depends on data";
 
 void run_below(const c10::OperatorHandle& handle, Stack* stack) {
   BelowUs below;
@@ -54,7 +59,7 @@ class Recording {
       case Way::kMetadata:
         return ask_metadata();
       case Way::kReadsData:
-        return refuse("its result depends on data");
+        return refuse(kDependsOnData);
       case Way::kOpaque:
         return refuse("it changes a tensor in a way that a graph cannot hold");
       case Way::kConstant:
@@ -64,7 +69,7 @@ class Recording {
     }
     if (!convert()) return refuse("an argument that a graph cannot hold");
     if (!state_.symbols && (op_.way == Way::kAtOnce || must_run_at_once())) return run_at_once();
-    Results results = op_.gives_numbers ? std::nullopt : types_of_results();  // only the kernel knows those
+    Results results = op_.gives_numbers ? results_with_numbers() : types_of_results();
     if (!results) return run_at_once();
     commit(*results);
     return true;
@@ -78,7 +83,9 @@ class Recording {
   const char* unrecordable() const {
     if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Python)) return "a dispatch mode is active";
     const char* reason = nullptr;
-    for (const c10::IValue& argument : arguments())
+    for (const c10::IValue& argument : arguments()) {
+      if (argument.isDevice() && !argument.toDevice().is_cpu() && !argument.toDevice().is_cuda())
+        reason = "a device that is neither CPU nor CUDA";
       each_tensor(argument, [&](const at::Tensor& tensor, int) {
         if (!tensor.defined()) return;
         c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
@@ -88,13 +95,14 @@ class Recording {
           reason = "a number of an unusual dtype";
         else if (op_.masks_are_dynamic && (tensor.scalar_type() == c10::kBool || tensor.scalar_type() == c10::kByte) &&
                  tensor.unsafeGetTensorImpl() != arguments()[0].toTensor().unsafeGetTensorImpl())
-          reason = "the size of its result depends on data";
+          reason = kDependsOnData;
       });
+    }
     return reason;
   }
 
   bool refuse(const char* reason) {
-    state_.note_data_read(op_.name + ": " + reason);
+    state_.note_data_read(op_.name + ": " + reason, reason == kDependsOnData ? "" : reason);
     // A read of the caller's tensor that no recorded write touches needs nothing of what we have.
     bool sealed = op_.way != Way::kReadsData;
     for (const c10::IValue& argument : arguments())
@@ -237,6 +245,19 @@ class Recording {
     return results || !state_.repeats_autograd ? std::move(results) : results_by_trial(op_, arguments());
   }
 
+  // Only a kernel knows the numbers that it returns. A sketch takes those that were seen when it ran.
+  Results results_with_numbers() {
+    const auto& returns = op_.handle.schema().returns();
+    const auto is_tensor = [](const c10::Argument& result) { return kind_of(result) == ArgKind::kTensor; };
+    if (!state_.symbols) return std::nullopt;
+    Results results = results_of_live();
+    if (!results) return std::nullopt;
+    numbers_ = state_.live->graph.nodes()[state_.graph.nodes().size()].numbers;
+    const auto tensors = static_cast<size_t>(std::count_if(returns.begin(), returns.end(), is_tensor));
+    if (results->size() != tensors || numbers_.size() != returns.size() - tensors) return std::nullopt;
+    return results;
+  }
+
   // Sketch: the operator was run in the live trace, as the same node. Its results are new tensors of these types for
   // the sizes of now. Nothing: it is another node there, or its results are views.
   Results results_of_live() {
@@ -308,7 +329,7 @@ class Recording {
       if (!std::holds_alternative<std::vector<ValueId>>(args_[a]) &&
           !(std::holds_alternative<ValueId>(args_[a]) && std::get<ValueId>(args_[a]).valid()))
         boxed[a] = std::move(stack_[begin_ + a]);
-    state_.add_call(op_, std::move(args_), std::move(boxed), tensors_, std::move(outputs));
+    state_.add_call(op_, std::move(args_), std::move(boxed), tensors_, std::move(outputs), numbers_);
     stack_.resize(begin_);
     push_results(tensors);
   }
@@ -342,10 +363,12 @@ class Recording {
 
   void push_results(std::vector<at::Tensor>& tensors) {
     const auto& returns = op_.handle.schema().returns();
-    size_t next = 0;
+    size_t next = 0, number = 0;
     for (const c10::Argument& result : returns) {
       if (kind_of(result) == ArgKind::kTensor) {
         stack_.emplace_back(std::move(tensors[next++]));
+      } else if (op_.gives_numbers) {
+        stack_.emplace_back(numbers_[number++]);
       } else {  // one list at most, and it takes what the others leave
         c10::List<at::Tensor> list;
         for (size_t count = tensors.size() - (returns.size() - 1); count > 0; --count)
@@ -368,7 +391,7 @@ class Recording {
           odd = not_plain(*tensor.unsafeGetTensorImpl());
       });
     if (odd) {
-      state_.note_data_read(op_.name + ": returns " + odd);
+      state_.note_data_read(op_.name + ": returns " + odd, base::concat("it returns ", odd));
       return true;
     }
     for (size_t r = begin_; r < stack_.size(); ++r) {
@@ -379,9 +402,11 @@ class Recording {
         c10::List<at::Tensor> list;
         each_tensor(result, [&](const at::Tensor& tensor, int) { list.push_back(known_result(tensor, outputs)); });
         result = std::move(list);
+      } else if (result.isInt()) {
+        numbers_.push_back(result.toInt());
       }
     }
-    state_.add_node(op_, std::move(args_), std::move(outputs));
+    state_.add_node(op_, std::move(args_), std::move(outputs), std::move(numbers_));
     state_.done = state_.graph.nodes().size();
     return true;
   }
@@ -405,6 +430,7 @@ class Recording {
   const size_t begin_;
   std::vector<graph::Arg> args_;
   c10::SmallVector<TensorPlace, 4> tensors_;
+  std::vector<int64_t> numbers_;  ///< that it returns beside tensors
 };
 
 // An operator of a thread that does not trace, on a tensor that may be pending.

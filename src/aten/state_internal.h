@@ -82,13 +82,15 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
 
   /// Writes a call down that is to be run at the next flush. `tensors` are those among its arguments.
   void add_call(const Operator& op, std::vector<graph::Arg> args, std::vector<c10::IValue> boxed,
-                c10::ArrayRef<TensorPlace> tensors, std::vector<graph::ValueId> outputs);
-  void add_node(const Operator& op, std::vector<graph::Arg> args, std::vector<graph::ValueId> outputs);
+                c10::ArrayRef<TensorPlace> tensors, std::vector<graph::ValueId> outputs,
+                std::vector<int64_t> numbers = {});
+  void add_node(const Operator& op, std::vector<graph::Arg> args, std::vector<graph::ValueId> outputs,
+                std::vector<int64_t> numbers = {});
   void note_write(graph::ValueId value);
 
   // flush.cpp: running what was recorded.
   void run_recorded();
-  void note_data_read(std::string what);
+  void note_data_read(std::string what, std::string refusal = "");
   void read_data(const c10::StorageImpl* storage, const std::string& what);  ///< takes the lock itself
 
   /// Throws where a sketch would have to compute something.
@@ -115,7 +117,7 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   uint32_t place = 0;
 
   uint64_t data_reads = 0;
-  std::string last_data_read;
+  std::string last_data_read, last_refusal;
 
   std::shared_ptr<Symbols> symbols;  ///< of a sketch
   /// Sketch: only torch's autograd is at work here. It asks who holds a storage and reads no data; a copy of a tensor

@@ -166,6 +166,7 @@ std::vector<ValueId> Trace::take_unclaimed() {
 
 uint64_t Trace::data_reads() const { return state_->data_reads; }
 const std::string& Trace::last_data_read() const { return state_->last_data_read; }
+const std::string& Trace::last_refusal() const { return state_->last_refusal; }
 
 Trace::Mark Trace::mark() const { return {state_->graph.nodes().size()}; }
 

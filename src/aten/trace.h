@@ -65,9 +65,11 @@ class Trace {
 
   /// Times that data was read, that an operator with a size known only from data ran, or that an operator met something
   /// a graph cannot hold (sparse, quantised, subclass, dispatch mode, generator). Each was served, and was right; but
-  /// a graph cannot repeat it. `last_data_read` says what and which operator.
+  /// a graph cannot repeat it. `last_data_read` says what and which operator; `last_refusal` why, where the reason is
+  /// not that it depends on data.
   uint64_t data_reads() const;
   const std::string& last_data_read() const;
+  const std::string& last_refusal() const;
 
   /// Where the recording stands. rewind forgets the nodes behind a mark; all of them must have been run (flush first).
   struct Mark {

@@ -266,17 +266,20 @@ ValueId Trace::State::add_constant(const at::Tensor& tensor) {
   return value;
 }
 
-void Trace::State::add_node(const Operator& op, std::vector<graph::Arg> args, std::vector<ValueId> outputs) {
+void Trace::State::add_node(const Operator& op, std::vector<graph::Arg> args, std::vector<ValueId> outputs,
+                            std::vector<int64_t> numbers) {
   graph.add_node({.op = op.name,
                   .args = std::move(args),
                   .outputs = std::move(outputs),
                   .grad = c10::GradMode::is_enabled(),
-                  .place = place});
+                  .place = place,
+                  .numbers = std::move(numbers)});
 }
 
 void Trace::State::add_call(const Operator& op, std::vector<graph::Arg> args, std::vector<c10::IValue> boxed,
-                            c10::ArrayRef<TensorPlace> tensors, std::vector<ValueId> outputs) {
-  if (symbols) return add_node(op, std::move(args), std::move(outputs));
+                            c10::ArrayRef<TensorPlace> tensors, std::vector<ValueId> outputs,
+                            std::vector<int64_t> numbers) {
+  if (symbols) return add_node(op, std::move(args), std::move(outputs), std::move(numbers));
   const size_t number = calls.size() + 1;
   for (const TensorPlace& place : tensors) {
     const graph::Arg& arg = args[place.argument];
@@ -287,7 +290,7 @@ void Trace::State::add_call(const Operator& op, std::vector<graph::Arg> args, st
       record.run = alias_of(*place.tensor.unsafeGetTensorImpl(), graph.value(value).type);
   }
   calls.push_back({&op, std::move(boxed)});
-  add_node(op, std::move(args), std::move(outputs));
+  add_node(op, std::move(args), std::move(outputs), std::move(numbers));
 }
 
 void Trace::State::note_write(ValueId value) {

@@ -239,10 +239,25 @@ class Parser {
     made.args = arguments();
     expect(")");
     skip();
+    if (take("gives")) made.numbers = numbers();
+    skip();
     made.grad = !take("!no_grad");
     expect_end();
     nodes_.push_back(std::move(made));
     places_.push_back(place());
+  }
+
+  std::vector<int64_t> numbers() {
+    std::vector<int64_t> list;
+    expect("[");
+    do {
+      const types::Expr number = expression();
+      if (!number.is_constant()) fail("a number");
+      list.push_back(number.value_or(0));
+      skip();
+    } while (take(","));
+    expect("]");
+    return list;
   }
 
   Place place() {

@@ -7,14 +7,15 @@
 //     %2: f32[s0, 3] = aten::mul.Tensor(%0, 2.0)              # model.py:12 in forward
 //     %2 = aten::relu_(%2) !no_grad
 //     %5: f32[s0], _ = aten::pair(%2, [1, s0], "mean", f32, cuda:0, none)
+//     %6: f32[s0] = aten::attention(%5) gives [3, 6]
 //     out %2, %5
 //   }
 //
 // A value's type stands where it is made; an operator that returns a tensor that was there before lists it without. `_`
 // is an undefined result, `undef` an undefined tensor among arguments and outputs. Each kind of argument looks
 // different: integers and their expressions have no point, floats always have one, an exponent, or are inf or nan;
-// empty lists of other things than integers name their kind (tensors[], floats[], bools[]). What follows # is for
-// readers: the name of an input, the place of an operator.
+// empty lists of other things than integers name their kind (tensors[], floats[], bools[]). Numbers that an operator
+// returns beside tensors follow it. What follows # is for readers: the name of an input, the place of an operator.
 #include <charconv>
 #include <cmath>
 
@@ -155,6 +156,8 @@ std::string print_node(const Graph& graph, size_t index) {
     line += print(node.args[i]);
   }
   line += ')';
+  if (!node.numbers.empty())
+    line += base::concat(" gives ", print_list(node.numbers, "", [](int64_t n) { return std::to_string(n); }));
   if (!node.grad) line += " !no_grad";
   return line;
 }

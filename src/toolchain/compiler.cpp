@@ -47,6 +47,7 @@ void write(const std::string& path, const std::string& text) {
 
 Library compile_cpp(const std::string& source, const std::vector<std::string>& flags, const std::string& compiler,
                     const Patience& patience) {
+  if (patience.poll) patience.poll();  // a compiler may be done before it is looked at
   const PrivateFolder folder;
   const std::string text = folder.file("kernels.cpp"), object = folder.file("kernels.so");
   write(text, source);

@@ -391,6 +391,10 @@ std::string callable_name(PyObject* callable) {
   }
   PyErr_Clear();
   if (owner == "builtins" || owner.empty()) return name;
+  // as users write it
+  if (owner == "torch._C._VariableFunctionsClass") owner = "torch";
+  if (owner == "torch._C.TensorBase") owner = "torch.Tensor";
+  if (owner == "torch._C._nn") owner = "torch.nn.functional";
   return owner + "." + name;
 }
 

@@ -1,6 +1,7 @@
 #include "capture/guards.h"
 
 #include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
 
 #include <algorithm>
 #include <cstring>
@@ -166,7 +167,8 @@ static size_t order_state(PyObject* dict) {
 
 static std::string text_of_object(PyObject* o) {
   if (!o) return "absent";
-  if (!is_value(o) && !PyTuple_CheckExact(o)) return std::string("a ") + Py_TYPE(o)->tp_name;
+  const bool is_plain = is_value(o) || PyTuple_CheckExact(o) || THPDtype_Check(o) || THPDevice_Check(o);
+  if (!is_plain) return std::string("a ") + Py_TYPE(o)->tp_name;
   PyObject* repr = PyObject_Repr(o);
   const char* text = repr ? PyUnicode_AsUTF8(repr) : nullptr;
   std::string result = text ? text : "?";

@@ -3,6 +3,7 @@
 #include <torch/csrc/Exceptions.h>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "capture/faults.h"
 #include "capture/hook.h"
 #include "capture/tensor_meta.h"
@@ -379,6 +380,12 @@ void Recorder::spoil(Activation& self, Stop reason, std::string detail) {
   if (!fault_.empty()) trouble_ = {Stop::kFault, fault_, -1, &self};
   if (spoiled) spoiled();
   root_.request_boundary();
+}
+
+void Recorder::spoil_by_read(Activation& self, const std::string& name) {
+  const std::string& why = trace_->last_refusal();
+  if (why.empty()) return spoil(self, Stop::kTensorData, name);
+  spoil(self, Stop::kRefused, base::concat(name, " (", why, ")"));
 }
 
 void Recorder::fault(const char* what) {

@@ -165,6 +165,7 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* stop(Activation& self, Stop reason, std::string detail);
   int stop_status(Activation& self, Stop reason, std::string detail);
   void spoil(Activation& self, Stop reason, std::string detail);
+  void spoil_by_read(Activation& self, const std::string& name);  ///< by what the trace says of its last read of data
   void fault(const char* what);  ///< a note could not be taken (faults.h): the recording is thrown away
   std::unique_ptr<Segment> finish(bool returns, PyObject* result);
   bool flush();  ///< false: a Python error is set

@@ -77,7 +77,7 @@ PyObject* Recorder::call_autograd(Activation& self, PyObject* callable, PyObject
   applies_.pop_back();
   if (!result || !active_) return result;
   if (trace_->data_reads() != reads) {
-    spoil(self, Stop::kTensorData, name);
+    spoil_by_read(self, name);
     return result;
   }
   if (!trace_->take_unclaimed().empty()) {

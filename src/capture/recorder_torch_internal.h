@@ -25,7 +25,7 @@ PyObject* Recorder::torch_leaf(Activation& self, const std::string& name, std::s
     return nullptr;
   }
   if (trace_->data_reads() != reads) {
-    spoil(self, Stop::kTensorData, name);
+    spoil_by_read(self, name);
     return result;
   }
   if (!trace_->take_unclaimed().empty()) {

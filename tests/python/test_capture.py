@@ -177,6 +177,16 @@ def test_a_size_that_changes_becomes_dynamic():
     assert len(magneto.report().recompiles) <= 1
 
 
+def test_a_recompile_names_dtypes_and_devices():
+    f = magneto.compile(lambda x, d: x.to(d) + 1)
+    f(torch.ones(2), torch.float64)
+    f(torch.ones(2), torch.int64)
+    f(torch.ones(2), torch.device("cpu"))
+    of_a_dtype, of_a_device = (str(again) for again in magneto.report().recompiles)
+    assert "was torch.float64, is torch.int64" in of_a_dtype
+    assert "device(type='cpu')" in of_a_device
+
+
 def test_dynamic_true_never_recompiles_for_a_size():
     g = magneto.compile(lambda x: x.reshape(-1) * x.shape[0], dynamic=True)
     for rows in (3, 5, 7, 9):

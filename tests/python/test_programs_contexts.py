@@ -3,9 +3,11 @@
 import contextlib
 import contextvars
 
+import pytest
 import torch
 from torch import randn
 
+import magneto
 from harness import fresh, same_as_eager
 
 
@@ -141,6 +143,25 @@ def test_a_device_context():
         return y.device, x + 1
 
     same_as_eager(f, randn(3))
+
+
+@pytest.mark.parametrize("make", [
+    lambda x: torch.zeros(2, device="meta") + 1,
+    lambda x: torch.empty_like(x, device="meta") * 2,
+    lambda x: x.to("meta").sum(),
+    lambda x: torch.nn.Linear(3, 4, device="meta").weight.t(),
+])
+def test_tensors_that_a_program_makes_on_meta(make):
+    def f(x):
+        y = make(x)
+        return (y.device, y.shape, y.dtype, y.stride()), torch.sin(x) + y.dim()
+
+    same_as_eager(f, randn(3))
+
+
+def test_what_is_made_on_meta_is_no_read_of_data():
+    found = magneto.explain(lambda: torch.zeros(2, device="meta"))()
+    assert "torch.zeros (a device that is neither CPU nor CUDA) cannot be part of a graph" in str(found)
 
 
 def test_deterministic_algorithms_around():

@@ -9,7 +9,6 @@
 #include "schedule/inline.h"
 #include "schedule/simplify.h"
 #include "schedule/split.h"
-#include "schedule/stay.h"
 
 namespace magneto::driver {
 
@@ -45,7 +44,7 @@ std::set<std::string, std::less<>> parse_names(std::string_view text) {
   return names;
 }
 
-std::vector<std::string> optional_passes() { return {"inline", "split", "fuse", "stay"}; }
+std::vector<std::string> optional_passes() { return {"inline", "split", "fuse"}; }
 
 void schedule(loop::Program& program, Passes& passes, const schedule::Shape& shape) {
   passes.run("simplify", program, schedule::simplify);
@@ -56,7 +55,6 @@ void schedule(loop::Program& program, Passes& passes, const schedule::Shape& sha
   passes.run_optional("split", program, [&](loop::Program& p) { schedule::split(p, shape); });
   passes.run_optional("fuse", program, [&](loop::Program& p) { schedule::fuse(p, shape); });
   passes.run("tile", program, [&](loop::Program& p) { schedule::tile(p, shape); });
-  passes.run_optional("stay", program, [&](loop::Program& p) { schedule::stay(p, shape); });
 }
 
 }  // namespace magneto::driver

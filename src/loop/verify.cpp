@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
 #include <set>
 
 #include "base/text.h"
@@ -267,12 +266,7 @@ class Verifier {
   void kernel_load(const Term& load) {
     const BufferId id(load.id);
     if (program_.buffer(id).role == Role::kRow) {
-      if (const auto filling = filling_.find(id); filling != filling_.end()) {
-        if (!written_[id.index()]) return say("row ", name(id), " is read in the phase that fills it, in ", where_);
-        if (stored_here_.count(id)) say("row ", name(id), " is read behind a store to it, in ", where_);
-        if (filling->second != load.operands)
-          say("row ", name(id), " is filled anew and read at another place, in ", where_);
-      }
+      if (filling_.count(id)) say("row ", name(id), " is read in the phase that fills it, in ", where_);
       return read(id, where_);
     }
     for (const BufferId other : stored_)
@@ -380,18 +374,19 @@ class Verifier {
     inside.last_axis = l.ranges.back().axis;
     inside.in_lanes |= lanes;
     inside.vectorised |= is_phase && vectorised;
-    if (is_phase)
+    std::set<BufferId> filled;
+    if (is_phase) {
       for (const Statement& s : l.body)
-        if (s.kind == Statement::Kind::kStore && program_.buffer(s.buffer).role == Role::kRow)
-          filling_[s.buffer] = s.index;
+        if (s.kind == Statement::Kind::kStore && program_.buffer(s.buffer).role == Role::kRow) filled.insert(s.buffer);
+      filling_ = filled;
+    }
     stored_here_.clear();
     block(l.body, inside);
     release(l.ranges);
     forget(l.body, is_phase);
     stored_here_.clear();
-    if (!is_phase) return;
-    for (const auto& [row, place] : filling_) written_[row.index()] = true;
-    filling_.clear();
+    if (is_phase) filling_.clear();
+    for (const BufferId row : filled) written_[row.index()] = true;
   }
 
   const Program& program_;
@@ -402,8 +397,7 @@ class Verifier {
   std::string where_;
   const Kernel* kernel_ = nullptr;
   std::set<std::string> names_;
-  std::set<BufferId> stored_, stored_here_;
-  std::map<BufferId, std::vector<TermId>> filling_;  ///< rows that a phase stores to, and where
+  std::set<BufferId> stored_, stored_here_, filling_;
   std::set<std::pair<BufferId, std::vector<TermId>>> places_;
   std::vector<std::string> broken_;
 };

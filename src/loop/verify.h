@@ -11,8 +11,8 @@ namespace magneto::loop {
 /// Terms: operands have the types their operation takes; half types are only moved; indices are i64, one for each
 /// dimension. Names: axes and values are bound where they are used, and bound once. Equations: each target is written
 /// once, before it is read, in its own type. Kernels: phases do not nest, lanes hold phases that are not vectorised, a
-/// fold is read after its phase, a row is read after the phase that fills it (a phase that fills it anew may read the
-/// element that it then replaces), memory that a kernel stores to is read only at the place it is stored to.
+/// fold is read after its phase, a row is read after the phase that fills it, memory that a kernel stores to is read
+/// only at the place it is stored to.
 std::vector<std::string> verify(const Program& program);
 
 }  // namespace magneto::loop

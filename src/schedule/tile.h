@@ -23,7 +23,6 @@ struct Shape {
   /// kernel has as many as its phases keep busy.
   int threads = 1, flat_threads = 1;
   int64_t row_bytes = INT64_MAX;  ///< of kept rows, for one point
-  int in_registers = 8;           ///< elements of each thread that need no row, on a GPU
 
   bool on_gpu() const { return threads > 1; }
 };

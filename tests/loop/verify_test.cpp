@@ -54,14 +54,6 @@ TEST(Verify, TheShapeOfKernels) {
   EXPECT_EQ(first("kernel k(i < 8) {\n sum s = 1.0\n store y[i] = 0.0\n}"), "fold s stands in no phase, in kernel k");
   EXPECT_EQ(first("kernel k() {\n row r: f32[8]\n phase i < 8 {\n store r[i] = 1.0\n store y[i] = r[i]\n }\n}"),
             "row r is read in the phase that fills it, in kernel k");
-  const auto filled_anew = [](const std::string& body) {
-    return first("kernel k() {\n row r: f32[8]\n phase i < 8 {\n store r[i] = 1.0\n }\n phase i < 8 {\n " + body +
-                 "\n store y[i] = v\n }\n}");
-  };
-  EXPECT_EQ(filled_anew("let v = r[i]\n store r[i] = v + v"), "");
-  EXPECT_EQ(filled_anew("store r[i] = 2.0\n let v = r[i]"), "row r is read behind a store to it, in kernel k");
-  EXPECT_EQ(filled_anew("let v = r[7 - i]\n store r[i] = v"),
-            "row r is filled anew and read at another place, in kernel k");
   EXPECT_EQ(first("kernel k() {\n phase i < 8, vector 3 {\n store y[i] = 1.0\n }\n}"),
             "vector 3 is no power of two up to 64, in kernel k");
   EXPECT_EQ(first("kernel k() {\n phase i < 8, vector 4 {\n scan sum s = 1.0\n store y[i] = s\n }\n}"),

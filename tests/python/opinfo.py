@@ -482,7 +482,8 @@ def doing(what):
 
 def in_a_process(op, full=False, seed=0):
     """The outcome of one operator from a process of its own: an odd call may bring torch down, and only that with it. Where
-    torch did so without us, the rest of this operator is left out, and said to be."""
+    torch did so without us, the rest of this operator is left out, and said to be. Whoever calls this has not computed
+    anything on several threads: those do not survive a fork."""
     if DEVICE != "cpu":  # a GPU does not survive a fork: `all_parts` starts a process anew where one ended
         return on_a_gpu(op, full, seed)
     doing("nothing yet")
@@ -502,6 +503,34 @@ def in_a_process(op, full=False, seed=0):
     outcome, what = Outcome(), _doing[: _doing.find(b"\0")].decode(errors="replace")
     (outcome.unmade if what.startswith("eager: ") else outcome.failures).append(f"the process crashed: {what}")
     return outcome
+
+
+class Server:
+    """A process that computes nothing itself, so that each operator can have a fork of it."""
+
+    def __init__(self):
+        command = [sys.executable, "-c", "import opinfo; opinfo.serve()"]  # classes have the same names there
+        self.process = subprocess.Popen(command, cwd=os.path.dirname(__file__), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def ask(self, number, seed):
+        self.process.stdin.write(f"{number} {seed}\n".encode())
+        self.process.stdin.flush()
+        return pickle.load(self.process.stdout)
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def serve():
+    torch.set_num_threads(1)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what an operator prints is no answer
+    known = operators()
+    for line in sys.stdin:
+        number, seed = map(int, line.split())
+        pickle.dump(in_a_process(known[number], seed=seed), answers)
+        answers.flush()
 
 
 HANGS = 100  # seconds for one operator on a GPU

@@ -9,9 +9,17 @@ import rounding
 
 pytestmark = [pytest.mark.needs_capture, pytest.mark.skipif(rounding.EXACT, reason="operator by operator")]
 SEED = int(os.environ.get("MAGNETO_SEED", "0"))
+OPERATORS = opinfo.operators()
 
 
-@pytest.mark.parametrize("op", opinfo.operators(), ids=lambda op: op.full_name)
-def test_samples(op):
-    outcome = opinfo.in_a_process(op, seed=SEED)
+@pytest.fixture(scope="module")
+def server():
+    made = opinfo.Server()
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("number", range(len(OPERATORS)), ids=[op.full_name for op in OPERATORS])
+def test_samples(number, server):
+    outcome = server.ask(number, SEED)
     assert not outcome.failures, "\n".join(outcome.failures)

@@ -14,6 +14,7 @@
 #include "../schedule/judge.h"
 #include "base/text.h"
 #include "driver/assemble.h"
+#include "runtime/sort.h"
 
 namespace magneto::runtime {
 
@@ -113,6 +114,50 @@ inline std::vector<Case> rows_of(const std::vector<int>& lengths) {
     list.push_back(prepare(base::concat("rows_of_", n), loop::parse(text), schedule::gpu_shape()));
   }
   return list;
+}
+
+/// The only extern calls of these plans: a sort, and twice the elements.
+inline void call_extern(const plan::Step& step, void* const* buffers, const std::vector<int64_t>& symbols) {
+  if (step.name == "magneto::sort") return sort(step, buffers, symbols);
+  ASSERT_EQ(step.name, "double");
+  for (int64_t k = 0; k < symbols[0] * symbols[1]; ++k)
+    static_cast<float*>(buffers[1])[k] = 2 * static_cast<float*>(buffers[0])[k];
+}
+
+/// A case with sizes: what the interpreter makes of it, and the same memory once more, for a plan.
+struct Trial {
+  Trial(const Case& c, const std::vector<int64_t>& symbols)
+      : expected(c.equations, symbols, 7), given(c.equations, symbols, 7) {
+    loop::Interpretation how;
+    how.call_extern = [&](const loop::Equation& e, const std::vector<void*>& buffers) {
+      schedule::double_all(c.equations, e, symbols, buffers);
+    };
+    sound = loop::interpret(c.equations, symbols, expected.pointers(), how);
+  }
+
+  /// For each buffer of the plan what `at` says of it; null where it is no buffer of the equations.
+  template <class At>
+  static std::vector<void*> memory_of(const Case& c, const At& at) {
+    std::vector<void*> memory;
+    for (const plan::Buffer& b : c.made.plan.buffers) {
+      const loop::BufferId id = loop::find_buffer(c.equations, b.name);
+      memory.push_back(id.valid() ? at(id) : nullptr);
+    }
+    return memory;
+  }
+  std::vector<void*> memory(const Case& c) {
+    const std::vector<void*> pointers = given.pointers();
+    return memory_of(c, [&](loop::BufferId id) { return pointers[id.index()]; });
+  }
+  std::string difference() const { return loop::difference(expected, given, 2e-4); }
+
+  loop::Memory expected, given;
+  bool sound = false;  ///< no index out of bounds
+};
+
+inline std::string texts_of(const Case& c, const std::vector<int64_t>& symbols) {
+  return base::concat(c.name, " with s0 = ", symbols[0], ", s1 = ", symbols[1], "\n", loop::print(c.equations),
+                      loop::print(*c.scheduled), plan::print(c.made.plan));
 }
 
 const std::vector<std::vector<int64_t>> kSymbols = {{5, 37}, {1, 1}, {0, 3}, {3, 0}, {64, 130}};

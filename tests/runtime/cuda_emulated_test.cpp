@@ -4,7 +4,6 @@
 #include "../codegen/emulate.h"
 #include "cases.h"
 #include "runtime/run.h"
-#include "runtime/sort.h"
 
 namespace magneto::runtime {
 namespace {
@@ -30,13 +29,6 @@ class EmulatedLauncher final : public Launcher {
   std::vector<codegen::Emulated::Kernel*> kernels_;
 };
 
-void call(const plan::Step& step, void* const* buffers, const std::vector<int64_t>& symbols) {
-  if (step.name == "magneto::sort") return sort(step, buffers, symbols);
-  ASSERT_EQ(step.name, "double");
-  for (int64_t k = 0; k < symbols[0] * symbols[1]; ++k)
-    static_cast<float*>(buffers[1])[k] = 2 * static_cast<float*>(buffers[0])[k];
-}
-
 void agree(const std::vector<Case>& list, const std::vector<std::vector<int64_t>>& sizes) {
   const codegen::Emulated code(units_of(list));
   for (const Case& c : list) {
@@ -45,25 +37,11 @@ void agree(const std::vector<Case>& list, const std::vector<std::vector<int64_t>
                                                 [&](const std::string& name) { return code.get(symbol_of(c, name)); });
     });
     for (const auto& symbols : sizes) {
-      loop::Memory expected(c.equations, symbols, 7), given(c.equations, symbols, 7);
-      loop::Interpretation how;
-      how.call_extern = [&](const loop::Equation& e, const std::vector<void*>& buffers) {
-        schedule::double_all(c.equations, e, symbols, buffers);
-      };
-      const bool sound = loop::interpret(c.equations, symbols, expected.pointers(), how);
-      const std::vector<void*> pointers = given.pointers();
-      std::vector<void*> memory;
-      for (const plan::Buffer& b : c.made.plan.buffers) {
-        const loop::BufferId id = loop::find_buffer(c.equations, b.name);
-        memory.push_back(id.valid() ? pointers[id.index()] : nullptr);
-      }
+      Trial trial(c, symbols);
       Environment with;
-      with.call = call;
-      ASSERT_EQ(runner.run(memory, symbols, with), sound ? Outcome::kDone : Outcome::kFault) << c.name;
-      ASSERT_EQ(loop::difference(expected, given, 2e-4), "")
-          << c.name << " with s0 = " << symbols[0] << ", s1 = " << symbols[1] << "\n"
-          << loop::print(c.equations) << loop::print(*c.scheduled) << plan::print(c.made.plan)
-          << codegen::cuda::print(c.made.units);
+      with.call = call_extern;
+      ASSERT_EQ(runner.run(trial.memory(c), symbols, with), trial.sound ? Outcome::kDone : Outcome::kFault) << c.name;
+      ASSERT_EQ(trial.difference(), "") << texts_of(c, symbols) << codegen::cuda::print(c.made.units);
     }
   }
 }

@@ -79,20 +79,12 @@ class CudaEndToEnd : public testing::Test {
 
   void agree(const Case& c, const Runner& runner, const std::vector<int64_t>& symbols, size_t shift) {
     const Device& device = *Device::open();
-    loop::Memory expected(c.equations, symbols, 7), given(c.equations, symbols, 7);
-    loop::Interpretation how;
-    how.call_extern = [&](const loop::Equation& e, const std::vector<void*>& buffers) {
-      schedule::double_all(c.equations, e, symbols, buffers);
-    };
-    if (!loop::interpret(c.equations, symbols, expected.pointers(), how)) return;  // a GPU stops for good
+    Trial trial(c, symbols);
+    if (!trial.sound) return;  // a GPU stops for good
     std::string found;
     try {
-      codegen::OnDevice copied(device, given, shift);
-      std::vector<void*> memory;
-      for (const plan::Buffer& b : c.made.plan.buffers) {
-        const loop::BufferId id = loop::find_buffer(c.equations, b.name);
-        memory.push_back(id.valid() ? copied.at(id) : nullptr);
-      }
+      codegen::OnDevice copied(device, trial.given, shift);
+      const std::vector<void*> memory = Trial::memory_of(c, [&](loop::BufferId id) { return copied.at(id); });
       Environment with;
       with.allocate = [&](size_t bytes) { return device.allocate(bytes); };
       with.release = [&](void* at) { device.release(at); };
@@ -101,13 +93,11 @@ class CudaEndToEnd : public testing::Test {
       };
       ASSERT_EQ(runner.run(memory, symbols, with), Outcome::kDone);
       copied.fetch();
-      found = loop::difference(expected, given, 2e-4);
+      found = trial.difference();
     } catch (const base::Fault& fault) {
       found = fault.what();
     }
-    ASSERT_EQ(found, "") << c.name << " with s0 = " << symbols[0] << ", s1 = " << symbols[1] << "\n"
-                         << loop::print(c.equations) << loop::print(*c.scheduled) << plan::print(c.made.plan)
-                         << codegen::cuda::print(c.made.units);
+    ASSERT_EQ(found, "") << texts_of(c, symbols) << codegen::cuda::print(c.made.units);
     ++ran_;
   }
 

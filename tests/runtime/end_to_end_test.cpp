@@ -10,19 +10,11 @@
 #include "codegen/cpp/print.h"
 #include "codegen/llvm/print.h"
 #include "runtime/run.h"
-#include "runtime/sort.h"
 #include "toolchain/compiler.h"
 #include "toolchain/llvm.h"
 
 namespace magneto::runtime {
 namespace {
-
-void call(const plan::Step& step, void** buffers, const std::vector<int64_t>& symbols) {
-  if (step.name == "magneto::sort") return sort(step, buffers, symbols);
-  ASSERT_EQ(step.name, "double");
-  for (int64_t k = 0; k < symbols[0] * symbols[1]; ++k)
-    static_cast<float*>(buffers[1])[k] = 2 * static_cast<float*>(buffers[0])[k];
-}
 
 /// What is alone, while it is there; its memory is gone behind that, as a sanitizer sees.
 struct Alone {
@@ -36,21 +28,11 @@ void agree(const Case& c, const std::function<void*(const std::string&)>& find, 
     return cpu_launcher(plan,
                         [&](const std::string& name) { return reinterpret_cast<Kernel*>(find(symbol_of(c, name))); });
   });
-  loop::Memory expected(c.equations, symbols, 7), given(c.equations, symbols, 7);
-  loop::Interpretation how;
-  how.call_extern = [&](const loop::Equation& e, const std::vector<void*>& buffers) {
-    schedule::double_all(c.equations, e, symbols, buffers);
-  };
-  const bool sound = loop::interpret(c.equations, symbols, expected.pointers(), how);
-  const std::vector<void*> pointers = given.pointers();
-  std::vector<void*> memory;
-  for (const plan::Buffer& b : c.made.plan.buffers) {
-    const loop::BufferId id = loop::find_buffer(c.equations, b.name);
-    memory.push_back(id.valid() ? pointers[id.index()] : nullptr);
-  }
+  Trial trial(c, symbols);
+  const std::vector<void*> memory = trial.memory(c);
   Environment with;
   with.threads = threads;
-  with.call = call;
+  with.call = call_extern;
   if (alone) {
     with.provide = [&](plan::BufferId id) -> void* {
       const plan::Buffer& b = c.made.plan[id];
@@ -61,10 +43,8 @@ void agree(const Case& c, const std::function<void*(const std::string&)>& find, 
     };
     with.drop = [&](plan::BufferId id) { alone->there.erase(id); };
   }
-  ASSERT_EQ(runner.run(memory, symbols, with), sound ? Outcome::kDone : Outcome::kFault);
-  ASSERT_EQ(loop::difference(expected, given, 2e-4), "")
-      << c.name << " with s0 = " << symbols[0] << ", s1 = " << symbols[1] << "\n"
-      << loop::print(c.equations) << loop::print(*c.scheduled) << plan::print(c.made.plan);
+  ASSERT_EQ(runner.run(memory, symbols, with), trial.sound ? Outcome::kDone : Outcome::kFault);
+  ASSERT_EQ(trial.difference(), "") << texts_of(c, symbols);
 }
 
 void agree(const std::vector<Case>& list, const std::function<void*(const std::string&)>& find) {

@@ -132,10 +132,12 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
   Request request;
   request.device = device;
   request.default_dtype = work.default_dtype;
-  if (on_gpu)
+  if (on_gpu) {
     request.shape = schedule::gpu_shape();
-  else
+  } else {
     request.shape.vector = machine.vector_bytes() / 4;
+    if (machine.vector_bytes() == 16) request.shape.chains = 8;  // short vectors have little under way
+  }
   request.is_functional = is_functional;
   request.keeps_texts = !logs.empty() || note.keeps_texts;
   std::unique_ptr<Compilation> made = compile(graph, request, passes);

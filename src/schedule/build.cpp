@@ -58,6 +58,8 @@ void shape_loop(const Program& program, const Shape& shape, int unroll, Loop& lo
 
 namespace {
 
+constexpr uint32_t kMostWork = 1000;  ///< of one step of a phase, where that is several vectors
+
 struct Member {
   const Equation* e = nullptr;
   TermId value;
@@ -580,7 +582,8 @@ class Builder {
 
   // ---- the whole ---------------------------------------------------------------------------------------------------
 
-  /// Vectors in one step of a phase. Where a step is little work, a fold would wait for the fold of the step before.
+  /// Vectors in one step of a phase. Where a step is little work, a fold would wait for the fold of the step before;
+  /// where it is much, each operation waits for the one before it. Text costs compile time.
   int unroll_of(const Phase& phase) {
     const Shape& shape = shop_.shape;
     bool folds = false;
@@ -589,7 +592,11 @@ class Builder {
       folds |= s.kind == Statement::Kind::kFold;
       work += shop_.weights.of(program_, s.value).work;
     }
-    return folds && work < kDear && shape.threads == 1 ? std::max(shape.unroll, shape.accumulators) : shape.unroll;
+    if (shape.on_gpu()) return shape.unroll;
+    if (work < kDear) return folds ? std::max(shape.unroll, shape.accumulators) : shape.unroll;
+    int chains = shape.chains;
+    while (chains > 1 && static_cast<uint32_t>(chains) * work > kMostWork) chains /= 2;
+    return std::max(shape.unroll, chains);
   }
 
   /// As many threads as the phase keeps busy, 16 bytes for each at a time where all its elements are small.

@@ -13,7 +13,7 @@ namespace magneto::schedule {
 namespace {
 
 const std::vector<std::vector<int64_t>> kSymbols = {{5, 37}, {1, 1}, {0, 3}, {3, 0}, {2, 16}, {17, 5}};
-const Shape kNarrow{.vector = 4, .unroll = 2, .columns = 2, .block = 8, .few_points = 3, .part_rows = 3};
+const Shape kNarrow{.vector = 4, .unroll = 2, .chains = 4, .columns = 2, .block = 8, .few_points = 3, .part_rows = 3};
 
 /// A GPU with few threads.
 Shape narrow_gpu() {

@@ -583,18 +583,19 @@ class Builder {
   // ---- the whole ---------------------------------------------------------------------------------------------------
 
   /// Vectors in one step of a phase. Where a step is little work, a fold would wait for the fold of the step before;
-  /// where it is much, each operation waits for the one before it. Text costs compile time.
+  /// the operations that exp and its like are made of wait for one another. Text costs compile time.
   int unroll_of(const Phase& phase) {
     const Shape& shape = shop_.shape;
-    bool folds = false;
+    bool folds = false, has_functions = false;
     uint32_t work = 0;
     for (const Statement& s : phase.body) {
       folds |= s.kind == Statement::Kind::kFold;
       work += shop_.weights.of(program_, s.value).work;
+      for_each_part(program_, s.value, [&](TermId id) { has_functions |= is_function(term(id).op); });
     }
     if (shape.on_gpu()) return shape.unroll;
     if (work < kDear) return folds ? std::max(shape.unroll, shape.accumulators) : shape.unroll;
-    int chains = shape.chains;
+    int chains = has_functions ? shape.chains : 1;
     while (chains > 1 && static_cast<uint32_t>(chains) * work > kMostWork) chains /= 2;
     return std::max(shape.unroll, chains);
   }

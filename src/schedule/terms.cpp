@@ -77,7 +77,7 @@ uint32_t work_of(const Program& program, const Term& t) {
     case Op::kAtan2:
       return 20;
     default:
-      return t.op >= Op::kExp ? 10 : 1;
+      return is_function(t.op) ? 10 : 1;
   }
 }
 

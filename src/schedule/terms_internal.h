@@ -80,6 +80,8 @@ inline constexpr uint32_t kDear = 8;  ///< work from which on a value is worth a
 /// Axis number k of a canonical space: i0, i1, ...
 loop::AxisId canonical_axis(loop::Program& program, size_t k);
 
+/// Made of many operations by the printers: exp, tanh, pow ...
+inline bool is_function(loop::Op op) { return op >= loop::Op::kExp || op == loop::Op::kPow || op == loop::Op::kAtan2; }
 inline bool is_load(const loop::Term& t) { return t.op == loop::Op::kLoad || t.op == loop::Op::kGuarded; }
 inline bool is_one(const types::Expr& size) { return size == types::Expr(1); }
 /// The dimensions of a buffer that are not of size one: its core.

@@ -11,7 +11,7 @@ namespace magneto::schedule {
 struct Shape {
   int vector = 16;          ///< elements in one vector
   int unroll = 1;           ///< vectors in one step of a phase
-  int chains = 1;           ///< the same where each is much work, on a CPU: its operations wait for one another
+  int chains = 1;           ///< the same where functions such as exp are computed, on a CPU
   int accumulators = 4;     ///< of a fold of little work, on a CPU: an addition waits for the one before it
   int columns = 4;          ///< vectors of columns side by side in a column reduction
   int64_t streamed = 2048;  ///< columns of one point of a column reduction that walks whole rows, on a CPU

@@ -2,15 +2,15 @@
 
     python bench/big_models.py [--device cuda] [--no-training] [--only-memory] [names ...]
 
-The peak on a CPU is that of one call in a fresh process of its own: what the kernel has given it at most, above what it
-had before the call. Freed blocks go back at once there (see FRUGAL), so that it is the memory in use.
+The peak is what torch's allocator has given out at most during a call, above what it had before.
 """
 
 import argparse
+import gc
+import itertools
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 import warnings
@@ -19,27 +19,12 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "python"))
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 import magneto
 from measure import table
 from test_models_big import MODELS
 from zoo import flatten
-
-
-FRUGAL = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
-
-
-def status(key):
-    with open("/proc/self/status") as lines:
-        return next(int(line.split()[1]) for line in lines if line.startswith(key)) / 1e3
-
-
-def growth(f):
-    """Megabytes of this process at most during a call, above those before it."""
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the highest is the present one
-    before = status("VmRSS")
-    f()
-    return status("VmHWM") - before
 
 
 class Device:
@@ -60,22 +45,24 @@ class Device:
             times.append(time.perf_counter() - start)
         return statistics.median(times)
 
-    def peak(self, f, *what):
-        """Megabytes at most during a call; `what` it is, for another process."""
-        if self.name != "cuda":
-            command = [sys.executable, __file__, "--peak", *what]
-            run = subprocess.run(command, env={**os.environ, **FRUGAL}, capture_output=True, text=True, check=True)
-            return float(run.stdout.split()[-1])
-        torch.cuda.reset_peak_memory_stats()
-        f()
-        self.wait()
-        return torch.cuda.max_memory_allocated() / 1e6
+    def peak(self, f):
+        """Megabytes at most during a call, above those before it."""
+        gc.collect()
+        if self.name == "cuda":
+            before = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
+            f()
+            self.wait()
+            return (torch.cuda.max_memory_allocated() - before) / 1e6
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+            f()
+        events = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
+        sizes = (event.nbytes() for event in sorted(events, key=lambda event: event.start_ns()))
+        return max(itertools.accumulate(sizes), default=0) / 1e6
 
     def launches(self, f):
         if self.name != "cuda":
             return ""
-        from torch.profiler import ProfilerActivity, profile
-
         f()
         self.wait()
         with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
@@ -99,27 +86,14 @@ def call(f, model, kwargs, mode):
             answer.float().pow(2).mean().backward()
 
 
-def print_peak(name, mode, side):
-    model, kwargs = made(name, "cpu")
-    model.train(mode == "training")
-    f = magneto.compile(model) if side == "Magneto" else model
-    for _ in range(2):
-        call(f, model, kwargs, mode)
-    model.zero_grad()
-    print(growth(lambda: call(f, model, kwargs, mode)))
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--no-training", action="store_true")
     parser.add_argument("--only-memory", action="store_true")
-    parser.add_argument("--peak", action="store_true", help=argparse.SUPPRESS)  # name, mode, side
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    if options.peak:
-        return print_peak(*options.names)
     device, rows = Device(options.device), []
     for name in MODELS:
         if options.names and not any(word in name for word in options.names):
@@ -130,21 +104,23 @@ def main():
             compiled = magneto.compile(model)
             eager_call, our_call = (lambda f=f: call(f, model, kwargs, mode) for f in (model, compiled))
             eager_call()
-            eager_peak = device.peak(eager_call, name, mode, "eager")
-            if options.only_memory:
-                our_peak = device.peak(our_call, name, mode, "Magneto")
-                rows.append((f"{name}, {mode}", f"{eager_peak:.0f}", f"{our_peak:.0f}", f"{our_peak / eager_peak:.2f}"))
-                continue
             start = time.perf_counter()
             our_call()
             device.wait()
             first = time.perf_counter() - start
             our_call()
+            peaks = []
+            for one in (eager_call, our_call):
+                model.zero_grad()
+                peaks.append(device.peak(one))
+            eager_peak, our_peak = peaks
+            if options.only_memory:
+                rows.append((f"{name}, {mode}", f"{eager_peak:.1f}", f"{our_peak:.1f}", f"{our_peak / eager_peak:.3f}"))
+                continue
             eager, ours = device.median(eager_call), device.median(our_call)
             graph = magneto.report().graphs[-1]
             parts = ", ".join(f"{sum(k.runs for k in code.kernels)} runs of {len(code.kernels)} + {len(code.calls)} calls"
                               for code in graph.code)
-            our_peak = device.peak(our_call, name, mode, "Magneto")
             rows.append((f"{name}, {mode}", f"{1e3 * eager:.2f}", f"{1e3 * ours:.2f}", f"{ours / eager:.2f}",
                          f"{first:.2f}", f"{eager_peak:.0f}", f"{our_peak:.0f}",
                          device.launches(eager_call), device.launches(our_call), graph.fallback or parts))

@@ -67,16 +67,6 @@ class NoSavedTensorHooks {
   const bool before_;
 };
 
-// What the graph language must be able to tell of an operator for its graph to become one of values.
-void check_effects(const graph::Node& node, const Operator& op) {
-  if (op.way == Way::kOpaque) impossible(node.op, " changes a tensor in a way that a graph cannot hold");
-  if (node.op == "aten::data") impossible("x.data: a second tensor over the same memory, which no gradient knows of");
-  const bool view = op.declared && op.declared->view;
-  if (op.way == Way::kView && !view) impossible(node.op, " is a view that is not declared");
-  if (op.writes_anything && !(op.declared && (!op.declared->writes.empty() || op.declared->changes_shape)))
-    impossible(node.op, " writes to its arguments, and is not declared");
-}
-
 // The values of the symbols, from the sizes of the examples.
 std::vector<int64_t> hints_of(const Graph& graph, std::span<const at::Tensor> examples) {
   std::vector<uint32_t> used;
@@ -209,7 +199,7 @@ class Joining {
 
   void repeat(const graph::Node& node) {
     const Operator& op = differentiated(node);
-    check_effects(node, op);
+    if (const std::string effect = hidden_effect(node); !effect.empty()) impossible(effect);
     torch::jit::Stack stack;
     for (size_t a = 0; a < node.args.size(); ++a) stack.push_back(boxed(node.args[a], op.arguments[a]));
     {
@@ -519,7 +509,7 @@ class Joining {
     for (size_t n = forward_nodes_; n < made_.graph.nodes().size(); ++n) {
       const graph::Node& node = made_.graph.nodes()[n];
       const Operator& op = operator_named(node.op);
-      check_effects(node, op);
+      if (const std::string effect = hidden_effect(node); !effect.empty()) impossible(effect);
       if (op.random) impossible("the backward draws random numbers (", node.op, ")");
     }
   }

@@ -33,12 +33,12 @@ Kernels& kernels_of(c10::impl::OperatorEntry& entry);
 template struct EntryOf<&c10::OperatorHandle::operatorDef_>;
 template struct KernelsOf<&c10::impl::OperatorEntry::kernels_>;
 
-const c10::KernelFunction* meta_kernel(const c10::OperatorHandle& handle) {
+const c10::KernelFunction* meta_kernel(const c10::OperatorHandle& handle, bool in_python) {
   Kernels& kernels = kernels_of(entry_of(handle));
   const auto found = kernels.find(DispatchKey::Meta);
   if (found == kernels.end()) return nullptr;
   for (const auto& kernel : found->second)
-    if (kernel.debug.find(".py:") == std::string::npos) return &kernel.kernel;
+    if ((kernel.debug.find(".py:") != std::string::npos) == in_python) return &kernel.kernel;
   return nullptr;
 }
 
@@ -197,10 +197,28 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
     if (tensors == 0 && !writes_anything) return asks_metadata(base) ? Way::kMetadata : Way::kReadsData;
     if (op.hasTag(at::Tag::inplace_view) && !base.starts_with("resize")) return Way::kRestride;
     if (tensors > 0 && views == tensors && !writes_anything) return Way::kView;
+    if (gives_numbers && !base.starts_with("_scaled_dot_product_"))  // theirs are lengths; others may count anything
+      return writes_anything ? Way::kOpaque : Way::kReadsData;
     return gives_numbers || (raises && !divides) ? Way::kAtOnce : Way::kRecord;
   }();
-  meta = meta_kernel(op);
+  meta = meta_kernel(op, false);
+  is_foreign = !is_aten;
+  constexpr DispatchKey kAutograd[] = {DispatchKey::Autograd, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA};
+  has_autograd = is_aten || std::any_of(std::begin(kAutograd), std::end(kAutograd),
+                                        [&](DispatchKey key) { return op.hasKernelForDispatchKey(key); });
 }
+
+std::string hidden_effect(const graph::Node& node) {
+  const Operator& op = operator_named(node.op);
+  if (op.way == Way::kOpaque) return node.op + " changes a tensor in a way that a graph cannot hold";
+  if (node.op == "aten::data") return "x.data: a second tensor over the same memory, which no gradient knows of";
+  if (op.way == Way::kView && !(op.declared && op.declared->view)) return node.op + " is a view that is not declared";
+  if (op.writes_anything && !(op.declared && (!op.declared->writes.empty() || op.declared->changes_shape)))
+    return node.op + " writes to its arguments, and is not declared";
+  return "";
+}
+
+const c10::KernelFunction* fake_of(const Operator& op) { return meta_kernel(op.handle, true); }
 
 const Operator& operator_of(const c10::OperatorHandle& handle) {
   static std::mutex mutex;

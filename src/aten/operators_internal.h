@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "aten/convert_internal.h"
+#include "graph/graph.h"
 #include "ops/op.h"
 
 namespace magneto::aten {
@@ -42,9 +43,18 @@ struct Operator {
   bool masks_are_dynamic = false;  ///< reads data only when an index is a mask
   bool divides = false;            ///< integers: fails when a divisor is zero
   bool same_dtypes = false;        ///< its kernel, not its shape rule, refuses arguments of different dtypes
+  bool is_foreign = false;         ///< not torch's own: what it returns may depend on data, and no tag says so
+  bool has_autograd = true;        ///< of its own; else autograd sees the operators inside of it
   const ops::Op* declared = nullptr;
   const c10::KernelFunction* meta = nullptr;  ///< torch's shape kernel in C++, if there is one
 };
+
+/// The shape kernel in Python that somebody has registered (torch.library.register_fake), if there is one now.
+const c10::KernelFunction* fake_of(const Operator& op);
+
+/// Why a graph with this node cannot become one of values: the middle would not see what it does to memory. Empty: it
+/// can.
+std::string hidden_effect(const graph::Node& node);
 
 /// Never dies, never moves.
 const Operator& operator_of(const c10::OperatorHandle& handle);

@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "aten/executable.h"
@@ -23,6 +24,8 @@ class Program : public Executable {
   const graph::Graph& graph() const;
   const std::vector<at::Tensor>& constants() const;
   const std::vector<int>& bumps() const;  ///< of each input: how often operators count its version up
+  /// Why the graph cannot become one of values: an operator does something to memory that only its kernel knows.
+  std::string hidden_effect() const;
 
  private:
   struct Body;

@@ -70,6 +70,11 @@ class Recording {
     if (!convert()) return refuse("an argument that a graph cannot hold");
     if (!state_.symbols && (op_.way == Way::kAtOnce || must_run_at_once())) return run_at_once();
     Results results = op_.gives_numbers ? results_with_numbers() : types_of_results();
+    if (!results && op_.is_foreign && !state_.symbols) {
+      if (op_.returns > 0 && !is_told())
+        return refuse("what it returns is known when it has run, and not before; register a fake for it");
+      if (!op_.has_autograd && wants_gradient()) return refuse("it has no gradient of its own; register one for it");
+    }
     if (!results) return run_at_once();
     commit(*results);
     return true;
@@ -243,6 +248,17 @@ class Recording {
     if (results || !state_.symbols) return results;
     results = results_of_live();
     return results || !state_.repeats_autograd ? std::move(results) : results_by_trial(op_, arguments());
+  }
+
+  bool wants_gradient() const {
+    return c10::GradMode::is_enabled() && std::any_of(tensors_.begin(), tensors_.end(), [](const TensorPlace& place) {
+             return place.tensor.requires_grad();
+           });
+  }
+
+  bool is_told() const {
+    Internal ours(state_);
+    return aten::is_told(op_, arguments());
   }
 
   // Only a kernel knows the numbers that it returns. A sketch takes those that were seen when it ran.
@@ -473,7 +489,9 @@ void on_traced_operator(const c10::OperatorHandle& handle, Stack* stack) {
     // Not under our own lock: two traces that wait for each other's tensors must not wait for each other's locks.
     for (const auto& other : foreign) other->read_data(nullptr, op.name + " of another trace");
   }
-  run_below(handle, stack);
+  if (op.has_autograd) return run_below(handle, stack);
+  PastUs past;
+  handle.callBoxed(stack);
 }
 
 }  // namespace

@@ -144,7 +144,8 @@ Results convolution_result(c10::ArrayRef<c10::IValue> arguments) {
   return std::vector<ops::Result>{std::move(result)};
 }
 
-Results meta_results(const Operator& op, c10::ArrayRef<c10::IValue> arguments, c10::Device device) {
+Results meta_results(const Operator& op, const c10::KernelFunction& kernel, c10::ArrayRef<c10::IValue> arguments,
+                     c10::Device device) {
   Twins twins;
   std::vector<c10::IValue> stack;
   stack.reserve(arguments.size() + 2);
@@ -179,7 +180,7 @@ Results meta_results(const Operator& op, c10::ArrayRef<c10::IValue> arguments, c
       stack.push_back(argument);
     }
   }
-  op.meta->callBoxed(op.handle, c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+  kernel.callBoxed(op.handle, c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
 
   std::vector<ops::Result> results;
   bool understood = true;
@@ -202,9 +203,21 @@ Results results_by_kernel(const Operator& op, c10::ArrayRef<c10::IValue> argumen
   try {
     if (op.name == "aten::convolution") return convolution_result(arguments);
     if (!op.meta) return std::nullopt;
-    return meta_results(op, arguments, *device);
+    return meta_results(op, *op.meta, arguments, *device);
   } catch (const std::exception&) {
     return std::nullopt;  // eager will say it in its own words
+  }
+}
+
+bool is_told(const Operator& op, c10::ArrayRef<c10::IValue> arguments) {
+  const c10::KernelFunction* const fake = fake_of(op);
+  const auto device = device_of(op, arguments);
+  if (!fake || !device) return false;
+  BareDispatch bare;
+  try {
+    return meta_results(op, *fake, arguments, *device).has_value();
+  } catch (const std::exception&) {
+    return false;  // a size that depends on data
   }
 }
 

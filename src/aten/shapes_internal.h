@@ -16,6 +16,10 @@ using Results = std::optional<std::vector<ops::Result>>;
 /// words). Never runs Python. The trace must be internal.
 Results results_by_kernel(const Operator& op, c10::ArrayRef<c10::IValue> arguments);
 
+/// Whether somebody has told in Python what a foreign operator returns (torch.library.register_fake), and that does not
+/// depend on data. What it says is not taken: strides are seldom right. The trace must be internal.
+bool is_told(const Operator& op, c10::ArrayRef<c10::IValue> arguments);
+
 /// By running the operator itself on zeros of the same layouts. For a graph that is recorded without data, where nobody
 /// else knows; never for operators that write, draw, or look at values to refuse some. The trace must be internal.
 Results results_by_trial(const Operator& op, c10::ArrayRef<c10::IValue> arguments);

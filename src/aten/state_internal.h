@@ -162,6 +162,11 @@ struct BelowUs {
                                            c10::DispatchKeySet({kTraceKey, kTensorKey})};
 };
 
+/// The same where autograd has let an operator through that has no gradient: it looks at those inside.
+struct PastUs {
+  c10::impl::ExcludeDispatchKeyGuard guard{c10::DispatchKeySet({kTraceKey, kTensorKey})};
+};
+
 /// Operators run bare, whatever the thread is in the middle of (autocast, vmap, a dispatch mode).
 struct BareDispatch {
   c10::impl::ForceDispatchKeyGuard guard{c10::DispatchKeySet(c10::DispatchKey::BackendSelect),

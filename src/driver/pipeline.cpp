@@ -65,6 +65,7 @@ std::shared_ptr<aten::Executable> Pipeline::build(const std::shared_ptr<aten::Pr
     std::vector<bool> leaves;
     if (trains)
       for (const at::Tensor& example : examples) leaves.push_back(example.requires_grad());
+    if (note.fallback.empty()) note.fallback = program->hidden_effect();
     if (note.fallback.empty())
       return kernels(
           {graph, program->constants(), program->bumps(), std::move(leaves), program, aten::default_dtype(), poll},

@@ -309,3 +309,98 @@ def test_scripted_and_overloaded_operators():
         return x * 2 + 1
 
     same_as_eager(lambda x: (scripted(x), torch.ops.aten.add.Tensor(x, x), torch.ops.aten.relu(x)), randn(3))
+
+
+def test_operators_that_return_numbers_beside_tensors():
+    """Who knows what they count: a graph must not keep what they said once."""
+    library = torch.library.Library("magneto_numbers", "DEF")
+    library.define("positive(Tensor x) -> (Tensor, int)")
+    library.impl("positive", lambda x: (x * 2, int((x > 0).sum())), "CompositeExplicitAutograd")
+    library.define("pop(Tensor(a!) x) -> int")
+    library.impl("pop", lambda x: int(x.add_(1).max()), "CompositeExplicitAutograd")
+    library.define("shift(Tensor x, int n) -> Tensor")
+    library.impl("shift", lambda x, n: x + n, "CompositeExplicitAutograd")
+
+    def f(x):
+        y, n = torch.ops.magneto_numbers.positive(x * 3)
+        return torch.ops.magneto_numbers.shift(y, n), n
+
+    def g(x):
+        x = x * 1
+        before = x + 1
+        n = torch.ops.magneto_numbers.pop(x)
+        return before, x * n, n
+
+    def call(h, *inputs):
+        return [h(x.clone()) for x in inputs]
+
+    try:
+        inputs = ones(3), -ones(3), tensor([1., -1., 5.])
+        same_as_eager(f, *inputs, call=call)
+        same_as_eager(g, *inputs, call=call)
+    finally:
+        library._destroy()
+
+
+def test_operators_of_a_users_library():
+    """With a fake they are part of the graph. Without one, nobody knows what they return: a size may depend on data."""
+    def fill(x):
+        x.fill_(3)
+
+    library = torch.library.Library("magneto_users", "DEF")
+    library.define("told(Tensor x, int n) -> Tensor")
+    library.impl("told", lambda x, n: torch.sort(x)[0] * n, "CompositeExplicitAutograd")
+    library.define("untold(Tensor x) -> Tensor")
+    library.impl("untold", lambda x: x[x > 0].clone(), "CompositeExplicitAutograd")
+    library.define("dynamic(Tensor x) -> Tensor")
+    library.impl("dynamic", lambda x: x[x > 0].clone(), "CompositeExplicitAutograd")
+    library.define("fills_(Tensor(a!) x) -> ()")
+    library.impl("fills_", fill, "CompositeExplicitAutograd")
+    torch.library.register_fake("magneto_users::told", lambda x, n: torch.empty_like(x), lib=library)
+    torch.library.register_fake("magneto_users::dynamic", lambda x: x.new_empty(torch.library.get_ctx().new_dynamic_size()),
+                                lib=library)
+    ours = torch.ops.magneto_users
+
+    def told(x):
+        return ours.told(x * 2, 3) + 1
+
+    def untold(x):
+        y = ours.untold(x * 2)
+        return y * y.shape[0]
+
+    def dynamic(x):
+        y = ours.dynamic(x * 2)
+        return y * y.shape[0]
+
+    def fills(x):
+        y = x + 1
+        ours.fills_(y)
+        return y * x
+
+    def call(h, *inputs):
+        return [h(x.clone()) for x in inputs]
+
+    try:
+        inputs = ones(4), tensor([1., -1., -1., -1.]), tensor([1., 2., -1., -1.]), -ones(4)
+        for program in (told, untold, dynamic, fills):
+            same_as_eager(program, *inputs, call=call)
+        assert not magneto.explain(told)(ones(4)).breaks
+        assert "register a fake" in str(magneto.explain(untold)(ones(4)))
+        assert magneto.explain(dynamic)(ones(4)).breaks
+    finally:
+        library._destroy()
+
+
+def test_operators_on_lists_in_place():
+    def f(x):
+        made = [x + 1, x + 2]
+        torch._foreach_add_(made, 2)
+        torch._foreach_mul_(made, [x, x])
+        return made[0] * x, made[1]
+
+    def g(x):
+        torch._foreach_add_([x], 2)
+        return x * 3
+
+    same_as_eager(f, randn(3))
+    same_as_eager(g, randn(3))

@@ -3,6 +3,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import small_models
 import test_pending
 import test_pending_training
 from test_pending_harness import T, same_as_eager, tracing
@@ -48,10 +49,10 @@ def test_a_read_of_data(name):
 
 
 MODELS = {
-    "cnn": (test_pending_training.Cnn, lambda m: F.cross_entropy(m(IMAGES.cuda()), LABELS.cuda())),
-    "transformer": (test_pending_training.Block, lambda m: F.cross_entropy(m(IDS.cuda()).view(-1, 100), IDS.cuda().view(-1))),
+    "cnn": (small_models.Cnn, lambda m: F.cross_entropy(m(IMAGES.cuda()), LABELS.cuda())),
+    "transformer": (small_models.Block, lambda m: F.cross_entropy(m(IDS.cuda()).view(-1, 100), IDS.cuda().view(-1))),
 }
-IMAGES, LABELS, IDS = test_pending_training.IMAGES, test_pending_training.LABELS, test_pending_training.IDS
+IMAGES, LABELS, IDS = small_models.IMAGES, small_models.LABELS, small_models.IDS
 
 
 def traced(f):

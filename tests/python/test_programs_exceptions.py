@@ -1,6 +1,8 @@
 """Exceptions: raised, caught, chained, on their way out; the traceback shows the program's own lines."""
 
 import contextlib
+import subprocess
+import sys
 import traceback
 
 import pytest
@@ -86,13 +88,17 @@ def test_a_dtype_mismatch():
 
 
 @pytest.mark.skipif(DEVICE != "cpu", reason="a failed assertion in a CUDA kernel ends the process, in eager too")
-def test_an_index_out_of_range_in_a_kernel():
+@pytest.mark.parametrize("pick, error", [("index_select", IndexError), ("gather", RuntimeError)])
+def test_an_index_out_of_range_in_a_kernel(pick, error):
     def f(x, i):
         y = x * 2
-        picked = torch.gather(y, 0, i)
+        picked = getattr(torch, pick)(y, 0, i)
         return picked + 1
 
-    same_as_eager(f, randn(3), torch.tensor([0, 7]), more=[((randn(3), torch.tensor([0, 2])), {})], raises=RuntimeError)
+    alone = f"import torch; torch.{pick}(torch.ones(3), 0, torch.tensor([0, 7]))"
+    if subprocess.run([sys.executable, "-c", alone], stderr=subprocess.DEVNULL).returncode < 0:
+        pytest.skip("torch itself crashes here: its wheels for aarch64 say this error with an instruction that not all have")
+    same_as_eager(f, randn(3), torch.tensor([0, 7]), more=[((randn(3), torch.tensor([0, 2])), {})], raises=error)
 
 
 @pytest.mark.skipif(DEVICE != "cpu", reason="a failed assertion in a CUDA kernel ends the process, in eager too")

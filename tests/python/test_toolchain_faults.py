@@ -21,6 +21,7 @@ import os, pathlib, signal, sys, threading, time
 import torch, magneto
 from torch import nn
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs in its background without
 torch.manual_seed(0)
 torch.set_num_threads(1)
 model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16))

@@ -199,7 +199,7 @@ class Joining {
 
   void repeat(const graph::Node& node) {
     const Operator& op = differentiated(node);
-    if (const std::string effect = hidden_effect(node); !effect.empty()) impossible(effect);
+    if (const std::string effect = hidden_effect(op); !effect.empty()) impossible(effect);
     torch::jit::Stack stack;
     for (size_t a = 0; a < node.args.size(); ++a) stack.push_back(boxed(node.args[a], op.arguments[a]));
     {
@@ -509,7 +509,7 @@ class Joining {
     for (size_t n = forward_nodes_; n < made_.graph.nodes().size(); ++n) {
       const graph::Node& node = made_.graph.nodes()[n];
       const Operator& op = operator_named(node.op);
-      if (const std::string effect = hidden_effect(node); !effect.empty()) impossible(effect);
+      if (const std::string effect = hidden_effect(op); !effect.empty()) impossible(effect);
       if (op.random) impossible("the backward draws random numbers (", node.op, ")");
     }
   }

@@ -82,17 +82,16 @@ at::Tensor over(void* memory, const Layout& layout, c10::Device device, std::spa
 /// As codegen/abi.h says.
 bool is_aligned(const void* memory) { return reinterpret_cast<uintptr_t>(memory) % 16 == 0; }
 
-bool has_type(const at::Tensor& tensor, const Layout& layout, std::span<const int64_t> symbols) {
-  return tensor.scalar_type() == layout.dtype &&
-         layout.with(symbols, [&](c10::IntArrayRef sizes, c10::IntArrayRef) { return tensor.sizes() == sizes; });
-}
+/// How a tensor agrees with a layout: not at all, in dtype and sizes, or in strides, too.
+enum class Fit : uint8_t { kNone, kType, kLayout };
 
-/// Of a tensor that has the type.
-bool has_layout(const at::Tensor& tensor, const Layout& layout, std::span<const int64_t> symbols) {
+Fit fit_of(const at::Tensor& tensor, const Layout& layout, std::span<const int64_t> symbols) {
+  if (tensor.scalar_type() != layout.dtype) return Fit::kNone;
   return layout.with(symbols, [&](c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+    if (tensor.sizes() != sizes) return Fit::kNone;
     for (size_t d = 0; d < sizes.size(); ++d)  // torch does not care for strides of one element
-      if (sizes[d] > 1 && tensor.strides()[d] != strides[d]) return tensor.numel() == 0;
-    return true;
+      if (sizes[d] > 1 && tensor.strides()[d] != strides[d]) return tensor.numel() == 0 ? Fit::kLayout : Fit::kType;
+    return Fit::kLayout;
   });
 }
 
@@ -218,9 +217,10 @@ struct Kernels::Body::Run {
     for (size_t w = 0; w < results.size(); ++w) {
       const size_t b = step.writes[w].index();
       at::Tensor& result = results[w];
-      base::check(has_type(result, body.layouts[b], symbols), "kernels: ", step.name,
+      const Fit fit = fit_of(result, body.layouts[b], symbols);
+      base::check(fit != Fit::kNone, "kernels: ", step.name,
                   " gave a tensor of other sizes or of another dtype than when it was recorded");
-      if (!has_layout(result, body.layouts[b], symbols) || shares(result, reads) || !is_aligned(result.data_ptr())) {
+      if (fit != Fit::kLayout || shares(result, reads) || !is_aligned(result.data_ptr())) {
         at::Tensor copy = empty(body.layouts[b], result.device(), symbols);
         copy.copy_(result);
         result = std::move(copy);

@@ -208,13 +208,13 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
                                         [&](DispatchKey key) { return op.hasKernelForDispatchKey(key); });
 }
 
-std::string hidden_effect(const graph::Node& node) {
-  const Operator& op = operator_named(node.op);
-  if (op.way == Way::kOpaque) return node.op + " changes a tensor in a way that a graph cannot hold";
-  if (node.op == "aten::data") return "x.data: a second tensor over the same memory, which no gradient knows of";
-  if (op.way == Way::kView && !(op.declared && op.declared->view)) return node.op + " is a view that is not declared";
-  if (op.writes_anything && !(op.declared && (!op.declared->writes.empty() || op.declared->changes_shape)))
-    return node.op + " writes to its arguments, and is not declared";
+std::string hidden_effect(const Operator& op) {
+  const ops::Op* const known = op.declared;
+  if (op.way == Way::kOpaque) return op.name + " changes a tensor in a way that a graph cannot hold";
+  if (op.name == "aten::data") return "x.data: a second tensor over the same memory, which no gradient knows of";
+  if (op.way == Way::kView && !(known && known->view)) return op.name + " is a view that is not declared";
+  if (op.writes_anything && !(known && (!known->writes.empty() || known->changes_shape)))
+    return op.name + " writes to its arguments, and is not declared";
   return "";
 }
 

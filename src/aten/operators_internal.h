@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "aten/convert_internal.h"
-#include "graph/graph.h"
 #include "ops/op.h"
 
 namespace magneto::aten {
@@ -52,9 +51,8 @@ struct Operator {
 /// The shape kernel in Python that somebody has registered (torch.library.register_fake), if there is one now.
 const c10::KernelFunction* fake_of(const Operator& op);
 
-/// Why a graph with this node cannot become one of values: the middle would not see what it does to memory. Empty: it
-/// can.
-std::string hidden_effect(const graph::Node& node);
+/// Why a graph with it cannot become one of values: the middle would not see what it does to memory. Empty: it can.
+std::string hidden_effect(const Operator& op);
 
 /// Never dies, never moves.
 const Operator& operator_of(const c10::OperatorHandle& handle);

@@ -208,8 +208,8 @@ Program::Failure Program::run(std::span<at::Tensor> inputs, std::span<const int6
 const graph::Graph& Program::graph() const { return body_->graph; }
 const std::vector<at::Tensor>& Program::constants() const { return body_->constants; }
 std::string Program::hidden_effect() const {
-  for (const graph::Node& node : body_->graph.nodes())
-    if (std::string effect = aten::hidden_effect(node); !effect.empty()) return effect;
+  for (const Step& step : body_->steps)
+    if (std::string effect = aten::hidden_effect(*step.op); !effect.empty()) return effect;
   return "";
 }
 const std::vector<int>& Program::bumps() const { return body_->bumps; }

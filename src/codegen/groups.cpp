@@ -21,24 +21,19 @@ Grouped grouped_of(const Program& program, const Uses& uses, const Loop& l) {
     const auto stride = stride_along(program, uses, id, index, axis);
     return stride && *stride == types::Expr(1);
   };
-  std::set<TermId> seen;
-  std::vector<TermId> stack;
+  std::vector<TermId> roots;
   for (const Statement& s : l.body) {
-    for_each_term(s, [&](TermId id) { stack.push_back(id); });
+    for_each_term(s, [&](TermId id) { roots.push_back(id); });
     if (s.kind == Statement::Kind::kStore && fits(s.buffer, s.index)) {
       made.stores.insert(&s);
       made.places.push_back({s.buffer, s.index});
     }
   }
-  while (!stack.empty()) {
-    const TermId id = stack.back();
-    stack.pop_back();
-    if (!seen.insert(id).second) continue;
+  for_each_part(program, std::move(roots), [&](TermId id) {
+    ++made.terms;
     const Term& t = program.term(id);
     if (t.op == Op::kLoad && fits(BufferId(t.id), t.operands)) made.loads.insert(id);
-    stack.insert(stack.end(), t.operands.begin(), t.operands.end());
-  }
-  made.terms = seen.size();
+  });
   for (const TermId id : made.loads) made.places.push_back({BufferId(program.term(id).id), program.term(id).operands});
   return made;
 }

@@ -19,22 +19,16 @@ std::optional<int64_t> length_of(const Program& program, const Kernel& kernel, c
   const auto length = extent_of(program, l.ranges[0]);
   if (!length || *length < 1 || *length > int64_t{Held::kMost} * kernel.threads) return std::nullopt;
   if (const auto begin = program.as_size(l.ranges[0].begin); !begin || !(*begin == types::Expr(0))) return std::nullopt;
-  std::set<TermId> terms;
-  std::vector<TermId> stack;
+  std::vector<TermId> roots;
   for (const Statement& s : l.body) {
     const bool in_order = s.kind == Statement::Kind::kScan || s.kind == Statement::Kind::kUpdate;
     if (in_order || s.kind == Statement::Kind::kLoop) return std::nullopt;
-    for_each_term(s, [&](TermId id) { stack.push_back(id); });
+    for_each_term(s, [&](TermId id) { roots.push_back(id); });
   }
-  while (!stack.empty()) {
-    const TermId id = stack.back();
-    stack.pop_back();
-    if (!terms.insert(id).second) continue;
-    const auto& operands = program.term(id).operands;
-    stack.insert(stack.end(), operands.begin(), operands.end());
-  }
+  size_t terms = 0;
+  for_each_part(program, std::move(roots), [&](TermId) { ++terms; });
   const int64_t each = (*length + kernel.threads - 1) / kernel.threads;
-  if (terms.size() * static_cast<size_t>(each) > kMostText) return std::nullopt;
+  if (terms * static_cast<size_t>(each) > kMostText) return std::nullopt;
   return length;
 }
 
@@ -58,17 +52,11 @@ class RowUses {
 
  private:
   void term(TermId root, std::optional<std::pair<AxisId, int64_t>> along) {
-    std::vector<TermId> stack = {root};
-    std::set<TermId> seen;
-    while (!stack.empty()) {
-      const TermId id = stack.back();
-      stack.pop_back();
-      if (!seen.insert(id).second) continue;
+    for_each_part(program_, root, [&](TermId id) {
       const Term& t = program_.term(id);
       if (t.op == Op::kLoad && rows_.count(BufferId(t.id))) place(BufferId(t.id), t.operands, along);
       if (t.op == Op::kGuarded) no_.insert(BufferId(t.id));
-      stack.insert(stack.end(), t.operands.begin(), t.operands.end());
-    }
+    });
   }
   void place(BufferId row, const std::vector<TermId>& index, std::optional<std::pair<AxisId, int64_t>> along) {
     const types::TensorType& type = program_.buffer(row).type;

@@ -2,6 +2,7 @@
 // operand always has a lower id than the term that reads it.
 #pragma once
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include "loop/program.h"
@@ -26,6 +27,24 @@ class Uses {
  private:
   std::vector<Use> uses_;
 };
+
+/// Calls `visit` with every term under the roots, themselves included, each once.
+template <class Visit>
+void for_each_part(const Program& program, std::vector<TermId> roots, const Visit& visit) {
+  std::unordered_set<TermId> seen;
+  while (!roots.empty()) {
+    const TermId id = roots.back();
+    roots.pop_back();
+    if (!seen.insert(id).second) continue;
+    visit(id);
+    const auto& operands = program.term(id).operands;
+    roots.insert(roots.end(), operands.begin(), operands.end());
+  }
+}
+template <class Visit>
+void for_each_part(const Program& program, TermId root, const Visit& visit) {
+  for_each_part(program, std::vector<TermId>{root}, visit);
+}
 
 /// c when the term is c * axis + something that does not depend on the axis: how far one step along the axis moves it.
 /// None when the dependence is of another kind (a gather, / or %).

@@ -89,10 +89,9 @@ class Runner {
 
   std::unique_ptr<const plan::Plan> plan_;  ///< the launcher looks at it
   std::unique_ptr<Launcher> launcher_;
-  std::optional<Sizes> fixed_;  ///< when no symbol matters
-  std::vector<std::vector<plan::BufferId>>
-      beginnings_;                                    ///< by step: outputs and what is alone that nobody touched before
-  std::vector<std::vector<plan::BufferId>> endings_;  ///< by step: all but outputs that nobody reads later
+  std::optional<Sizes> fixed_;                           ///< when no symbol matters
+  std::vector<std::vector<plan::BufferId>> beginnings_;  ///< by step: outputs and what is alone, new there
+  std::vector<std::vector<plan::BufferId>> endings_;     ///< by step: all but outputs that nobody reads later
 };
 
 }  // namespace magneto::runtime

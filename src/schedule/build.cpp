@@ -586,14 +586,15 @@ class Builder {
   /// the operations that exp and its like are made of wait for one another. Text costs compile time.
   int unroll_of(const Phase& phase) {
     const Shape& shape = shop_.shape;
+    if (shape.on_gpu()) return shape.unroll;
     bool folds = false, has_functions = false;
     uint32_t work = 0;
     for (const Statement& s : phase.body) {
       folds |= s.kind == Statement::Kind::kFold;
       work += shop_.weights.of(program_, s.value).work;
-      for_each_part(program_, s.value, [&](TermId id) { has_functions |= is_function(term(id).op); });
+      if (shape.chains > 1)
+        for_each_part(program_, s.value, [&](TermId id) { has_functions |= is_function(term(id).op); });
     }
-    if (shape.on_gpu()) return shape.unroll;
     if (work < kDear) return folds ? std::max(shape.unroll, shape.accumulators) : shape.unroll;
     int chains = has_functions ? shape.chains : 1;
     while (chains > 1 && static_cast<uint32_t>(chains) * work > kMostWork) chains /= 2;

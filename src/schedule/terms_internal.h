@@ -27,20 +27,6 @@ class Rewrite {
   std::unordered_map<loop::TermId, loop::TermId> done_;
 };
 
-/// Calls `visit` with every term under `root`, itself included, each once.
-template <class Visit>
-void for_each_part(const loop::Program& program, loop::TermId root, const Visit& visit) {
-  std::unordered_map<loop::TermId, bool> seen;
-  std::vector<loop::TermId> stack = {root};
-  while (!stack.empty()) {
-    const loop::TermId id = stack.back();
-    stack.pop_back();
-    if (!seen.emplace(id, true).second) continue;
-    visit(id);
-    for (const loop::TermId operand : program.term(id).operands) stack.push_back(operand);
-  }
-}
-
 /// The terms that an equation is made of.
 template <class Visit>
 void for_each_root(const loop::Equation& e, const Visit& visit) {

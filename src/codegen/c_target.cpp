@@ -143,20 +143,23 @@ Value CTarget::library_function(Op op, std::initializer_list<const Value*> opera
   });
 }
 
-Value CTarget::as_formula(Op op, const Value& x) {
-  const std::string name = concat(loop::traits(op).name, "_", type(x.type));
+Value CTarget::as_formula(Op op, std::initializer_list<const Value*> operands) {
+  const Type of = (*operands.begin())->type;
+  const bool two = operands.size() == 2;
+  const std::string name = concat(loop::traits(op).name, "_", type(of)), t = type_name(of);
   need(name, [&] {
     Scopes saved = std::move(scopes_);
     scopes_ = Scopes();
     scopes_.open();
-    scopes_.fresh("x");
-    const Value result = formula(*this, op, {"x", x.type});
+    for (const char* argument : {"x", "y"}) scopes_.fresh(argument);
+    const Value x{"x", of}, y{"y", of};
+    const Value result = two ? formula(*this, op, x, y) : formula(*this, op, x);
     scopes_.line(concat("return ", bare(result.text), ";"));
     const std::string body = scopes_.close();
     scopes_ = std::move(saved);
-    return concat(function_head(), type_name(x.type), " ", name, "(", type_name(x.type), " x) {\n", body, "}\n");
+    return concat(function_head(), t, " ", name, "(", t, " x", two ? concat(", ", t, " y") : "", ") {\n", body, "}\n");
   });
-  return {concat(name, "(", bare(x.text), ")"), x.type};
+  return {concat(name, "(", list(operands), ")"), of};
 }
 
 // ---- values
@@ -192,7 +195,7 @@ Value CTarget::unary(Op op, const Value& a) {
         });
       return library_function(op, {&a});
     default:
-      if (uses_formulas() && d == Dtype::kF32 && has_formula(op)) return as_formula(op, a);
+      if (uses_formulas() && d == Dtype::kF32 && has_formula(op)) return as_formula(op, {&a});
       return library_function(op, {&a});
   }
 }
@@ -235,9 +238,10 @@ Value CTarget::division(Op op, const Value& a, const Value& b) {
     });
   }
   if (op == Op::kTruncDiv) return unary(Op::kTrunc, binary(Op::kDiv, a, b));
-  if (op == Op::kFmod) return library_function(op, {&a, &b});
+  if (op == Op::kFmod) return uses_formulas() ? as_formula(op, {&a, &b}) : library_function(op, {&a, &b});
   return function(std::string(word(op)), a.type, {&a, &b}, false, [&] {
-    const std::string fmod = library_call(Op::kFmod, d, "a, b"), zero = literal(d, Number::of(0)),
+    const Value one_a{"a", {d, 1}}, one_b{"b", {d, 1}};
+    const std::string fmod = division(Op::kFmod, one_a, one_b).text, zero = literal(d, Number::of(0)),
                       one = literal(d, Number::of(1)), half = literal(d, Number::of(0.5));
     if (op == Op::kMod)
       return concat(head, ") {\n  const ", t, " r = ", fmod,
@@ -248,6 +252,20 @@ Value CTarget::division(Op op, const Value& a, const Value& b) {
                   " whole = ", library_call(Op::kFloor, d, "q"), ";\n  return q - whole > ", half, " ? whole + ", one,
                   " : whole;\n}\n");
   });
+}
+
+Value CTarget::library_unless(const Value& fine, const Value& result, Op op, const Value& a, const Value& b) {
+  const std::string_view t = types::name(a.type.dtype);
+  const std::string name = concat(loop::traits(op).name, "_unless");
+  return function(name, result.type, {&result, &fine, &a, &b}, false, [&] {
+    return concat(function_head(), t, " ", name, "_", t, "(", t, " result, bool fine, ", t, " a, ", t,
+                  " b) { return fine ? result : ", library_call(op, a.type.dtype, "a, b"), "; }\n");
+  });
+}
+
+Value CTarget::function_of_two(Op op, const Value& a, const Value& b) {
+  const bool own = uses_formulas() && a.type.dtype == Dtype::kF32 && has_formula(op);
+  return own ? as_formula(op, {&a, &b}) : library_function(op, {&a, &b});
 }
 
 Value CTarget::binary(Op op, const Value& a, const Value& b) {
@@ -291,7 +309,7 @@ Value CTarget::binary(Op op, const Value& a, const Value& b) {
       });
     }
     case Op::kPow:
-      if (types::is_floating(d)) return library_function(op, {&a, &b});
+      if (types::is_floating(d)) return function_of_two(op, a, b);
       return function("pow", a.type, {&a, &b}, false, [&] {
         return concat(function_head(), t, " pow_", t, "(", t, " a, ", t, " b) {\n",
                       loop::is_unsigned(d) ? "" : "  if (b < 0) return a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;\n",
@@ -304,7 +322,7 @@ Value CTarget::binary(Op op, const Value& a, const Value& b) {
                       ") {\n  if (k >= 0 && k < n) return k;\n  ", fault, "\n  return 0;\n}\n");
       });
     default:
-      return library_function(op, {&a, &b});
+      return function_of_two(op, a, b);
   }
 }
 

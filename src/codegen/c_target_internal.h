@@ -25,6 +25,7 @@ class CTarget : public Target {
   Value binary(loop::Op op, const Value& a, const Value& b) override;
   Value where(const Value& condition, const Value& a, const Value& b) override;
   Value fma(const Value& a, const Value& b, const Value& c) override;
+  Value library_unless(const Value& fine, const Value& result, loop::Op op, const Value& a, const Value& b) override;
   Value cast(loop::Dtype to, const Value& a) override;
   Value bits(loop::Dtype to, const Value& a) override;
   Value splat(const Value& a, int lanes) override;
@@ -66,7 +67,8 @@ class CTarget : public Target {
   Value division(loop::Op op, const Value& a, const Value& b);
   Value extreme(loop::Op op, const Value& a, const Value& b);
   Value mask(const Value& compared);  ///< of the width that masks have
-  Value as_formula(loop::Op op, const Value& x);
+  Value as_formula(loop::Op op, std::initializer_list<const Value*> operands);
+  Value function_of_two(loop::Op op, const Value& a, const Value& b);
   Value vector_load(const Access& access, const std::string& from);
   const std::string& pointer(loop::BufferId id);
 

@@ -5,6 +5,12 @@
 // tanh:  an odd polynomial near 0, else 1 - 2 / (e^2x + 1).
 // erf:   an odd polynomial near 0, else one of the distance from the middle of [0.92, 3.92], behind which it is 1.
 // sin, cos, tan: reduced by multiples of pi/2 and evaluated in f64: the reduction needs its digits anyway.
+// atan, atan2: of the smaller part divided by the larger one, then turned into the right eighth of the circle.
+// asin, acos: an odd polynomial up to 1/2; beyond it of sqrt((1 - |x|) / 2), which is half of the angle from the end.
+// sinh, cosh: e^|x| / 2 and its inverse; sinh near 0 by an odd polynomial.
+// fmod:  a - n b with n = trunc(a / b) is exact while n fits into a mantissa. a / b may be rounded up to the next whole
+//        number, never down to one below: the sign of the rest tells. Larger quotients are the library's.
+// pow:   2^(y log2 |x|) in f64, where what log2 rounds away does not count; then the cases of the standard.
 // The coefficients are minimax fits of our own (iteratively reweighted least squares at Chebyshev points).
 #include "codegen/math.h"
 
@@ -27,15 +33,19 @@ class Formula {
  public:
   Formula(Target& target, int lanes) : t_(target), lanes_(lanes) {}
 
-  Value exp(const Value& x) {
-    const Value limited = clamped(x, -104, 89);
+  Value exp(const Value& x) { return halved_exp(x, 0); }
+
+  /// e^x / 2^halvings
+  Value halved_exp(const Value& x, int halvings) {
+    const Value limited = clamped(x, -104, 89 + halvings);
     const Value n = keep(round(mul(limited, real(1.4426950408889634))), "n");
     const Value r = keep(reduce(limited, n), "r");
     const Value p = polynomial(
         r, {0.0013814554549753666, 0.008368736132979393, 0.04166838899254799, 0.1666652113199234, 0.4999999403953552});
     const Value y = add(fma(mul(r, r), p, r), real(1));
-    if (const auto made = t_.scaled(y, n)) return *made;
-    const Value whole_n = keep(to_int(n), "k");
+    const Value power = halvings ? keep(sub(n, real(halvings)), "power") : n;
+    if (const auto made = t_.scaled(y, power)) return *made;
+    const Value whole_n = keep(to_int(power), "k");
     const Value half = keep(t_.binary(Op::kShr, whole_n, whole(1)), "half");
     return mul(mul(y, power_of_two(half)), power_of_two(sub(whole_n, half)));
   }
@@ -80,15 +90,97 @@ class Formula {
         polynomial(z, {8.334095036843792e-05, -0.0008134159143082798, 0.005200276616960764, -0.026859091594815254,
                        0.11283689737319946, -0.37612631916999817, 0.12837916612625122});
     const Value small = fma(x, p, x);
-    const Value b = keep(where(compare(Op::kGt, a, real(3.92)), real(3.92), a), "b");
+    const Value b = keep(least(real(3.92), a), "b");
     const Value t = keep(fma(b, real(0.6666666865348816), real(-1.6133333444595337)), "t");
     const Value y =
         polynomial(t, {0.00037038853042759, -0.00013553370081353933, -0.002388913417235017, 0.0029533077031373978,
                        0.0038232197985053062, -0.012696660123765469, 0.011911672540009022, 0.0056516979821026325,
                        -0.03468916565179825, 0.05708055570721626, -0.057441238313913345, 0.03891957178711891,
                        -0.017581401392817497, 0.004843192175030708, 0.9993792772293091});
-    const Value large = t_.binary(Op::kCopysign, where(compare(Op::kGt, y, real(1)), real(1), y), x);
+    const Value large = t_.binary(Op::kCopysign, least(real(1), y), x);
     return where(compare(Op::kLt, a, real(0.92)), small, large);
+  }
+
+  Value atan(const Value& x) {
+    const Value a = keep(t_.unary(Op::kAbs, x), "a");
+    const Value steep = keep(compare(Op::kGt, a, real(1)), "steep");
+    const Value small = where(steep, div(real(1), a), a);
+    return t_.binary(Op::kCopysign, eighth(keep(small, "t"), steep), x);
+  }
+
+  Value atan2(const Value& y, const Value& x) {
+    const Value a = keep(t_.unary(Op::kAbs, y), "a"), b = keep(t_.unary(Op::kAbs, x), "b");
+    const Value steep = keep(compare(Op::kGt, a, b), "steep");
+    const Value top = where(steep, b, a), bottom = keep(where(steep, a, b), "bottom");
+    Value t = keep(div(top, bottom), "t");
+    t = where(compare(Op::kEq, a, b), where(compare(Op::kEq, a, real(0)), real(0), real(1)), t);  // 0 / 0, inf / inf
+    const Value turned = keep(eighth(keep(t, "t"), steep), "turned");
+    const Value left = t_.binary(Op::kLt, t_.bits(Dtype::kI32, x), whole(0));  // -0.0 too
+    const Value angle = where(left, sub(real(kPi), sub(turned, real(kPiRest))), turned);
+    return t_.binary(Op::kCopysign, angle, y);
+  }
+
+  Value asin(const Value& x) {
+    const Value a = keep(t_.unary(Op::kAbs, x), "a");
+    const Value outer = keep(compare(Op::kGt, a, real(0.5)), "outer");
+    const Value p = keep(half_angle(a, outer), "p");
+    const Value y = where(outer, sub(real(kPi / 2), sub(add(p, p), real(kPiRest / 2))), p);
+    return t_.binary(Op::kCopysign, y, x);
+  }
+
+  Value acos(const Value& x) {
+    const Value a = keep(t_.unary(Op::kAbs, x), "a");
+    const Value outer = keep(compare(Op::kGt, a, real(0.5)), "outer");
+    const Value p = keep(half_angle(a, outer), "p"), twice = keep(add(p, p), "twice");
+    const Value left = keep(compare(Op::kLt, x, real(0)), "left");
+    const Value far = where(left, sub(real(kPi), sub(twice, real(kPiRest))), twice);
+    const Value near = sub(real(kPi / 2), sub(where(left, t_.unary(Op::kNeg, p), p), real(kPiRest / 2)));
+    return where(outer, far, near);
+  }
+
+  Value sinh(const Value& x) {
+    const Value a = keep(t_.unary(Op::kAbs, x), "a"), z = keep(mul(x, x), "z");
+    const Value p = polynomial(z, {0.00020372195285744965, 0.008330283686518669, 0.1666671633720398});
+    const Value small = fma(mul(x, z), p, x);
+    const Value e = keep(halved_exp(a, 1), "e");
+    const Value large = t_.binary(Op::kCopysign, sub(e, div(real(0.25), e)), x);
+    return where(compare(Op::kLt, a, real(1)), small, large);
+  }
+
+  Value cosh(const Value& x) {
+    const Value e = keep(halved_exp(keep(t_.unary(Op::kAbs, x), "a"), 1), "e");
+    return add(e, div(real(0.25), e));
+  }
+
+  Value fmod(const Value& a, const Value& b) {  // f32 and f64
+    const auto number = [&](double v) { return t_.constant(a.type, Number::of(v)); };
+    const Value q = keep(div(a, b), "q");
+    const Value most = number(a.type.dtype == Dtype::kF32 ? 0x1p22 : 0x1p51);
+    const Value fine = keep(compare(Op::kLt, t_.unary(Op::kAbs, q), most), "fine");  // and no NaN
+    const Value n = keep(t_.unary(Op::kTrunc, q), "n");
+    const Value rest = keep(fma(t_.unary(Op::kNeg, n), b, a), "rest");
+    const Value beyond = compare(Op::kLt, mul(rest, t_.binary(Op::kCopysign, number(1), a)), number(0));
+    const Value r = where(beyond, add(rest, t_.binary(Op::kCopysign, b, a)), rest);
+    const Value whole = keep(where(compare(Op::kEq, n, number(0)), a, r), "r");  // b may be infinite
+    return t_.library_unless(fine, t_.binary(Op::kCopysign, whole, a), Op::kFmod, a, b);
+  }
+
+  Value pow(const Value& x, const Value& y) {
+    const Value a = keep(t_.unary(Op::kAbs, x), "a");
+    Value exponent = mul(keep(t_.cast(Dtype::kF64, y), "wide"), log2_wide(a));
+    exponent = where(compare(Op::kEq, a, real(1)), real64(0), exponent);  // whatever y is
+    const Value size = keep(exp2_of_wide(keep(exponent, "exponent")), "size");
+
+    const Value half = keep(mul(y, real(0.5)), "half");
+    const auto is_whole = [&](const Value& v) { return compare(Op::kEq, t_.unary(Op::kFloor, v), v); };
+    const Value even = keep(is_whole(half), "even"), integer = keep(is_whole(y), "integer");
+    const Value minus = t_.binary(Op::kLt, t_.bits(Dtype::kI32, x), whole(0));
+    const Value odd = t_.binary(Op::kAnd, integer, t_.unary(Op::kNot, even));
+    Value power = where(t_.binary(Op::kAnd, minus, odd), t_.unary(Op::kNeg, size), size);
+    const Value below = t_.binary(Op::kAnd, compare(Op::kLt, x, real(0)), compare(Op::kGt, x, real(-kInf)));
+    power = where(t_.binary(Op::kAnd, below, t_.unary(Op::kNot, integer)), real(std::nan("")), power);
+    const Value one = t_.binary(Op::kOr, compare(Op::kEq, x, real(1)), compare(Op::kEq, y, real(0)));
+    return where(one, real(1), power);
   }
 
   Value circle(Op op, const Value& x) {
@@ -125,6 +217,8 @@ class Formula {
  private:
   static constexpr size_t kLong = 8;  ///< coefficients
   static constexpr double kInf = std::numeric_limits<double>::infinity();
+  static constexpr double kPi = 3.1415927410125732;          ///< as f32
+  static constexpr double kPiRest = -8.742277657347586e-08;  ///< what is lost by that
 
   Value real(double v) { return t_.constant({Dtype::kF32, lanes_}, Number::of(v)); }
   Value real64(double v) { return t_.constant({Dtype::kF64, lanes_}, Number::of(v)); }
@@ -138,6 +232,7 @@ class Formula {
   Value compare(Op op, const Value& a, const Value& b) { return t_.binary(op, a, b); }
   Value where(const Value& c, const Value& a, const Value& b) { return t_.where(c, a, b); }
   Value keep(const Value& a, std::string_view name) { return t_.keep(a, name); }
+  Value least(const Value& constant, const Value& x) { return keep(t_.binary(Op::kMin, constant, x), "x"); }
   Value round(const Value& a) { return t_.unary(Op::kRound, a); }
   Value to_int(const Value& a) { return t_.cast(Dtype::kI32, a); }
   Value sub_int(const Value& a, int64_t b) { return sub(a, whole(b)); }
@@ -157,9 +252,9 @@ class Formula {
     return keep(fma(every(square, 1 - even, 2), x, every(square, even, 2)), "p");
   }
 
-  Value clamped(const Value& x, double least, double most) {  // NaN stays
-    const Value above = keep(where(compare(Op::kGt, x, real(most)), real(most), x), "x");
-    return keep(where(compare(Op::kLt, above, real(least)), real(least), above), "x");
+  Value clamped(const Value& x, double low, double high) {  // NaN stays
+    const auto constant = [&](double v) { return t_.constant(x.type, Number::of(v)); };
+    return keep(t_.binary(Op::kMax, constant(low), least(constant(high), x)), "x");
   }
 
   Value reduce(const Value& x, const Value& n) {
@@ -196,6 +291,51 @@ class Formula {
     return where(compare(Op::kLt, x, real(0)), real(std::nan("")), y);
   }
 
+  /// The arctangent of t from 0 to 1; of its inverse where `steep`.
+  Value eighth(const Value& t, const Value& steep) {
+    const Value z = keep(mul(t, t), "z");
+    const Value p =
+        polynomial(z, {0.0029206720646470785, -0.016367847099900246, 0.04321173205971718, -0.0755220353603363,
+                       0.10665999352931976, -0.14211054146289825, 0.19993773102760315, -0.33333152532577515});
+    const Value y = keep(fma(mul(t, z), p, t), "y");
+    return where(steep, sub(real(kPi / 2), sub(y, real(kPiRest / 2))), y);
+  }
+
+  /// The arcsine of a, or half of what it lacks to pi/2 where `outer`.
+  Value half_angle(const Value& a, const Value& outer) {
+    const Value rest = keep(mul(sub(real(1), a), real(0.5)), "rest");
+    const Value z = keep(where(outer, rest, mul(a, a)), "z");
+    const Value s = keep(where(outer, t_.unary(Op::kSqrt, rest), a), "s");
+    const Value p = polynomial(
+        z, {0.04216630011796951, 0.024179520085453987, 0.04547037556767464, 0.07495297491550446, 0.16666752099990845});
+    return fma(mul(s, z), p, s);
+  }
+
+  /// log2 of an f32 that is not negative, in f64; 4e-12 off.
+  Value log2_wide(const Value& a) {
+    const auto wide = [&](int64_t v) { return t_.constant({Dtype::kI64, lanes_}, Number::of_int(v)); };
+    const Value b = keep(t_.bits(Dtype::kI64, keep(t_.cast(Dtype::kF64, a), "w")), "b");
+    const Value e = keep(t_.binary(Op::kShr, sub(b, wide(0x3fe6a09e667f3bcd)), wide(52)), "e");
+    const Value m = keep(t_.bits(Dtype::kF64, sub(b, t_.binary(Op::kShl, e, wide(52)))), "m");
+    const Value s = keep(div(sub(m, real64(1)), add(m, real64(1))), "s");  // log m = 2 artanh s
+    const Value p = polynomial(keep(mul(s, s), "z"), {0.34073009260285114, 0.4116727196907298, 0.5770835849563277,
+                                                      0.9617966733418105, 2.8853900817900864});
+    Value y = fma(s, p, t_.cast(Dtype::kF64, t_.cast(Dtype::kI32, e)));
+    y = where(compare(Op::kLt, a, real(kInf)), y, t_.cast(Dtype::kF64, a));  // inf and NaN
+    return keep(where(compare(Op::kEq, a, real(0)), real64(-kInf), y), "log2");
+  }
+
+  Value exp2_of_wide(const Value& x) {
+    const Value limited = clamped(x, -151, 129);
+    const Value n = keep(round(limited), "n"), r = keep(sub(limited, n), "r");
+    const Value p =
+        polynomial(r, {1.5196477218361375e-05, 0.00015466739759513473, 0.0013333933426549196, 0.009618038193065462,
+                       0.055504103685038435, 0.24022651066041795, 0.6931471807034365});
+    const Value biased = t_.cast(Dtype::kI64, add(to_int(n), whole(1023)));
+    const Value scale = t_.bits(Dtype::kF64, t_.binary(Op::kShl, biased, t_.constant(biased.type, Number::of_int(52))));
+    return t_.cast(Dtype::kF32, mul(fma(r, p, real64(1)), scale));
+  }
+
   Target& t_;
   int lanes_;
 };
@@ -214,6 +354,13 @@ bool has_formula(Op op) {
     case Op::kSin:
     case Op::kCos:
     case Op::kTan:
+    case Op::kAtan:
+    case Op::kAsin:
+    case Op::kAcos:
+    case Op::kSinh:
+    case Op::kCosh:
+    case Op::kAtan2:
+    case Op::kPow:
       return true;
     default:
       return false;
@@ -238,9 +385,26 @@ Value formula(Target& target, Op op, const Value& x) {
       return f.tanh(x);
     case Op::kErf:
       return f.erf(x);
+    case Op::kAtan:
+      return f.atan(x);
+    case Op::kAsin:
+      return f.asin(x);
+    case Op::kAcos:
+      return f.acos(x);
+    case Op::kSinh:
+      return f.sinh(x);
+    case Op::kCosh:
+      return f.cosh(x);
     default:
       return f.circle(op, x);
   }
+}
+
+Value formula(Target& target, Op op, const Value& a, const Value& b) {
+  Formula f(target, a.type.lanes);
+  if (op == Op::kFmod) return f.fmod(a, b);
+  base::check(a.type.dtype == Dtype::kF32, "codegen: formulas are for f32, not ", types::name(a.type.dtype));
+  return op == Op::kPow ? f.pow(a, b) : f.atan2(a, b);
 }
 
 }  // namespace magneto::codegen

@@ -81,6 +81,11 @@ TEST(Math, IsAsAccurateAsPromised) {
       {"sin", [](double x) { return std::sin(x); }, 0.6, 1e8},
       {"cos", [](double x) { return std::cos(x); }, 0.6, 1e8},
       {"tan", [](double x) { return std::tan(x); }, 0.6, 1e8},
+      {"atan", [](double x) { return std::atan(x); }, 2, inf},
+      {"asin", [](double x) { return std::asin(x); }, 2.5, inf},
+      {"acos", [](double x) { return std::acos(x); }, 2, inf},
+      {"sinh", [](double x) { return std::sinh(x); }, 2.5, inf},
+      {"cosh", [](double x) { return std::cosh(x); }, 2, inf},
   };
   const int64_t count = 400'001;  // odd: the last ones are computed one by one
   std::vector<float> x(static_cast<size_t>(count)), y(x.size());
@@ -92,7 +97,8 @@ TEST(Math, IsAsAccurateAsPromised) {
   }
   const float special[] = {0.0f,    -0.0f,   1.0f,     -1.0f,    INFINITY, -INFINITY, NAN,
                            1e-45f,  -1e-45f, 1e-38f,   88.7228f, 88.73f,   -87.4f,    -103.9f,
-                           -104.1f, 3.4e38f, -3.4e38f, 0.625f,   0.92f,    4.0f,      -0.99999994f};
+                           -104.1f, 3.4e38f, -3.4e38f, 0.625f,   0.92f,    4.0f,      -0.99999994f,
+                           0.5f,    -0.5f,   0.50001f, 89.4f,    89.42f,   -89.4f,    1.00001f};
   std::copy(std::begin(special), std::end(special), x.begin() + 1000);
   std::copy(std::begin(special), std::end(special), x.end() - std::size(special));
 
@@ -124,6 +130,71 @@ TEST(Math, IsAsAccurateAsPromised) {
     }
     EXPECT_LE(worst, f.ulps) << f.name << " at " << at;
     RecordProperty(f.name, std::to_string(worst));
+    std::printf("  %-6s %.2f ulp\n", f.name, worst);
+  }
+}
+
+struct FunctionOfTwo {
+  const char* name;
+  double (*exact)(double, double);
+  double ulps;
+};
+
+TEST(Math, OfTwoNumbersIsAsAccurateAsPromised) {
+  const FunctionOfTwo functions[] = {
+      {"pow", [](double x, double y) { return std::pow(x, y); }, 0.6},
+      {"atan2", [](double x, double y) { return std::atan2(x, y); }, 3},
+      {"fmod", [](double x, double y) { return std::fmod(x, y); }, 0},
+  };
+  const float special[] = {0.0f,        -0.0f,        1.0f,        -1.0f,      0.5f,        -0.5f,     2.0f,
+                           -2.0f,       3.0f,         -3.0f,       0.25f,      INFINITY,    -INFINITY, NAN,
+                           1e-45f,      -1e-45f,      1e-38f,      -1e-38f,    1e38f,       -1e38f,    16777215.0f,
+                           16777216.0f, -16777215.0f, 0.99999994f, 1.0000001f, -1.0000001f, 150.0f};
+  std::vector<float> x, y;
+  for (const float a : special)
+    for (const float b : special) {
+      x.push_back(a);
+      y.push_back(b);
+    }
+  std::mt19937 random(11);
+  std::uniform_real_distribution<float> number(-20, 20), size(0, 4);
+  for (int k = 0; k < 400'001; ++k) {
+    const bool any = k % 4 == 0;  // any bits, numbers of life, or whole exponents
+    x.push_back(any          ? std::bit_cast<float>(static_cast<uint32_t>(random()))
+                : k % 4 == 1 ? number(random)
+                             : size(random));
+    y.push_back(any ? std::bit_cast<float>(static_cast<uint32_t>(random())) : number(random));
+    if (k % 3 == 0) y.back() = std::floor(y.back());
+  }
+  std::string text = "loop {\n  in x: f32[s0]\n  in y: f32[s0]\n  out z: f32[s0]\n";
+  for (const FunctionOfTwo& f : functions)
+    text += std::string("  kernel f_") + f.name + "() {\n    phase j < s0, vector 16 {\n      store z[j] = " + f.name +
+            "(x[j], y[j])\n    }\n  }\n";
+  const loop::Program program = loop::parse(text + "}\n");
+  const toolchain::Library library =
+      toolchain::compile_cpp(cpp::print(units_of(program), host_machine()), compiler_flags(host_machine()));
+  std::vector<float> z(x.size());
+  const auto count = static_cast<int64_t>(x.size());
+  for (const FunctionOfTwo& f : functions) {
+    void* const buffers[] = {x.data(), y.data(), z.data()};
+    int32_t fault = 0;
+    CpuKernel* function = nullptr;
+    library.get(function, (std::string("f_") + f.name).c_str());
+    function(buffers, &count, 0, 1, nullptr, &fault);
+    double worst = 0;
+    size_t at = 0;
+    for (size_t k = 0; k < x.size(); ++k) {
+      const double exact = f.exact(static_cast<double>(x[k]), static_cast<double>(y[k]));
+      const double off = ulps_between(z[k], exact);
+      if (off > worst) {
+        worst = off;
+        at = k;
+      }
+      if (!std::isnan(exact)) {
+        EXPECT_EQ(std::signbit(z[k]), std::signbit(exact)) << f.name << " of " << x[k] << ", " << y[k];
+      }
+    }
+    EXPECT_LE(worst, f.ulps) << f.name << " of " << x[at] << ", " << y[at] << ": " << z[at];
     std::printf("  %-6s %.2f ulp\n", f.name, worst);
   }
 }

@@ -59,6 +59,9 @@ std::string typed(const Value& a) { return concat(type_name(a.type), " ", a.text
 std::string memory_type(Type t) { return t.dtype == Dtype::kBool ? with_lanes("i8", t.lanes) : type_name(t); }
 bool is_literal(const Value& a) { return a.text.front() != '%'; }
 
+/// A literal that is not NaN.
+bool is_number(const Value& a) { return is_literal(a) && a.text.find("0x7FF8") == std::string::npos; }
+
 std::optional<int64_t> literal(const Value& a) {
   std::string_view text = a.text;
   if (const size_t space = text.rfind(' '); space != text.npos) text.remove_prefix(space + 1);  // splat (i32 23)
@@ -210,10 +213,12 @@ Value LlvmTarget::extreme(Op op, const Value& a, const Value& b) {
     const std::string name = concat(loop::is_unsigned(d) ? "u" : "s", loop::traits(op).name);
     return intrinsic(name, {&a, &b});
   }
+  if (machine_.isa == Machine::Isa::kNeon) return intrinsic(op == Op::kMax ? "maximum" : "minimum", {&a, &b});
   // NaN wins: b when the comparison is false because b is one, which is what one instruction does; then a. Of a fold, b
   // is what was folded so far: only that instruction and the choice behind it wait for the step before.
+  if (is_number(b)) return where(compare(op == Op::kMax ? Op::kGt : Op::kLt, b, a), b, a);
   const Value better = where(compare(op == Op::kMax ? Op::kGt : Op::kLt, a, b), a, b);
-  return where(compare(Op::kNe, a, a), a, better);
+  return is_number(a) ? better : where(compare(Op::kNe, a, a), a, better);
 }
 
 Value LlvmTarget::shift(Op op, const Value& a, const Value& b) {
@@ -268,9 +273,41 @@ Value LlvmTarget::integer_division(Op op, const Value& a, const Value& b) {
   return known ? result : where(is_zero, zero, result);
 }
 
+Value LlvmTarget::library_unless(const Value& fine, const Value& result, Op op, const Value& a, const Value& b) {
+  const Type type = a.type, one{type.dtype, 1};
+  const int lanes = type.lanes;
+  const std::string name = concat(loop::traits(op).name, ".unless.", mangled(type)), t = type_name(type);
+  const std::string called = concat(loop::traits(op).name, type.dtype == Dtype::kF32 ? "f" : ""), e = type_name(one);
+  declarations_.try_emplace(called, concat("declare ", e, " @", called, "(", e, ", ", e, ")\n"));
+  const std::string masks = type_name(fine.type), all = concat("llvm.vector.reduce.and.", mangled(fine.type));
+  if (lanes > 1) declarations_.try_emplace(all, concat("declare i1 @", all, "(", masks, ")\n"));
+  if (!declarations_.count(name)) {
+    std::string text = concat("define internal ", t, " @", name, "(", masks, " %fine, ", t, " %result, ", t, " %a, ", t,
+                              " %b) nounwind {\n");
+    if (lanes > 1) text += concat("  %all = call i1 @", all, "(", masks, " %fine)\n");
+    text += concat("  br i1 %", lanes > 1 ? "all" : "fine", ", label %often, label %rarely\noften:\n  ret ", t,
+                   " %result\nrarely:\n");
+    for (int k = 0; k < lanes; ++k) {
+      const auto part = [&](std::string_view of) {
+        if (lanes == 1) return concat(e, " %", of);
+        text += concat("  %", of, k, " = extractelement ", t, " %", of, ", i32 ", k, "\n");
+        return concat(e, " %", of, k);
+      };
+      const std::string x = part("a"), y = part("b");
+      text += concat("  %r", k, " = call ", e, " @", called, "(", x, ", ", y, ")\n");
+      if (lanes > 1)
+        text += concat("  %s", k, " = insertelement ", t, k ? concat(" %s", k - 1) : " poison", ", ", e, " %r", k,
+                       ", i32 ", k, "\n");
+    }
+    declarations_[name] = concat(text, "  ret ", t, lanes > 1 ? " %s" : " %r", lanes - 1, "\n}\n");
+  }
+  return pure(
+      concat("call ", t, " @", name, "(", typed(fine), ", ", typed(result), ", ", typed(a), ", ", typed(b), ")"), type);
+}
+
 Value LlvmTarget::real_division(Op op, const Value& a, const Value& b) {
   if (op == Op::kTruncDiv) return unary(Op::kTrunc, two_operands("fdiv", a, b));
-  const Value r = by_lanes("fmod", {&a, &b});
+  const Value r = formula(*this, Op::kFmod, a, b);
   if (op == Op::kFmod) return r;
   const Value zero = constant(a.type, {}), one = constant(a.type, Number::of(1));
   const Value differs = two_operands("xor", compare(Op::kLt, b, zero), compare(Op::kLt, r, zero));
@@ -369,8 +406,10 @@ Value LlvmTarget::binary(Op op, const Value& a, const Value& b) {
     case Op::kCopysign:
       return intrinsic("copysign", {&a, &b});
     case Op::kPow:
-      return is_real ? by_lanes("pow", {&a, &b}) : integer_power(a, b);
+      if (!is_real) return integer_power(a, b);
+      [[fallthrough]];
     default:
+      if (a.type.dtype == Dtype::kF32 && has_formula(op)) return formula(*this, op, a, b);
       return by_lanes(std::string(loop::traits(op).name), {&a, &b});
   }
 }

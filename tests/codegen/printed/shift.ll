@@ -9,9 +9,9 @@ entry:
   %v7 = getelementptr i8, ptr %scratch, i64 0
   br label %head1
 head1:
-  %v8 = phi i64 [ %lo, %entry ], [ %v64, %exit4 ]
-  %v65 = icmp slt i64 %v8, %hi
-  br i1 %v65, label %body1, label %exit1
+  %v8 = phi i64 [ %lo, %entry ], [ %v62, %exit4 ]
+  %v63 = icmp slt i64 %v8, %hi
+  br i1 %v63, label %body1, label %exit1
 body1:
   %v9 = sub i64 24, 15
   %v13 = mul i64 %v8, 24
@@ -64,33 +64,31 @@ exit3:
   %v46 = shufflevector <8 x float> %v45, <8 x float> poison, <8 x i32> zeroinitializer
   br label %head4
 head4:
-  %v41 = phi i64 [ 0, %exit3 ], [ %v62, %body4 ]
-  %v63 = icmp slt i64 %v41, %v27
-  br i1 %v63, label %body4, label %exit4
+  %v41 = phi i64 [ 0, %exit3 ], [ %v60, %body4 ]
+  %v61 = icmp slt i64 %v41, %v27
+  br i1 %v61, label %body4, label %exit4
 body4:
   %v42 = add i64 %v13, %v41
   %v43 = getelementptr float, ptr %v7, i64 %v41
   %v44 = load <8 x float>, ptr %v43, align 4
   %v47 = fsub <8 x float> %v44, %v46
-  %v48 = fcmp ogt <8 x float> %v47, splat (float 0x0000000000000000)
-  %v49 = select <8 x i1> %v48, <8 x float> %v47, <8 x float> splat (float 0x0000000000000000)
-  %v50 = fcmp une <8 x float> %v47, %v47
-  %v51 = select <8 x i1> %v50, <8 x float> %v47, <8 x float> %v49
-  %v52 = bitcast <8 x float> %v51 to <8 x i32>
-  %v53 = lshr <8 x i32> %v52, splat (i32 16)
-  %v54 = and <8 x i32> %v53, splat (i32 1)
-  %v55 = add <8 x i32> %v52, splat (i32 32767)
-  %v56 = add <8 x i32> %v55, %v54
-  %v57 = lshr <8 x i32> %v56, splat (i32 16)
-  %v58 = fcmp une <8 x float> %v51, %v51
-  %v59 = select <8 x i1> %v58, <8 x i32> splat (i32 32704), <8 x i32> %v57
-  %v60 = trunc <8 x i32> %v59 to <8 x i16>
-  %v61 = getelementptr i16, ptr %v6, i64 %v42
-  store <8 x i16> %v60, ptr %v61, align 2
-  %v62 = add nsw i64 %v41, 8
+  %v48 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %v47
+  %v49 = select <8 x i1> %v48, <8 x float> splat (float 0x0000000000000000), <8 x float> %v47
+  %v50 = bitcast <8 x float> %v49 to <8 x i32>
+  %v51 = lshr <8 x i32> %v50, splat (i32 16)
+  %v52 = and <8 x i32> %v51, splat (i32 1)
+  %v53 = add <8 x i32> %v50, splat (i32 32767)
+  %v54 = add <8 x i32> %v53, %v52
+  %v55 = lshr <8 x i32> %v54, splat (i32 16)
+  %v56 = fcmp une <8 x float> %v49, %v49
+  %v57 = select <8 x i1> %v56, <8 x i32> splat (i32 32704), <8 x i32> %v55
+  %v58 = trunc <8 x i32> %v57 to <8 x i16>
+  %v59 = getelementptr i16, ptr %v6, i64 %v42
+  store <8 x i16> %v58, ptr %v59, align 2
+  %v60 = add nsw i64 %v41, 8
   br label %head4
 exit4:
-  %v64 = add nsw i64 %v8, 1
+  %v62 = add nsw i64 %v8, 1
   br label %head1
 exit1:
   ret void

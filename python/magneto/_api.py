@@ -33,11 +33,19 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="magneto", mod
         from ._module import compiled_module
 
         return compiled_module(model, lambda function, self: _C.compile_function(function, self, *settings))
+    if isinstance(model, type):
+        return _with_compiled_call(model, lambda function: _C.compile_function(function, None, *settings))
     function, self = _function_of(model)
-    if function is None:  # written in C: there is no Python to capture
-        return model
     compiled = _C.compile_function(function, self, *settings)
     return functools.update_wrapper(compiled, model)
+
+
+def _with_compiled_call(cls, compile_function):
+    """The class itself, as torch.compile gives it: calls of its objects are compiled."""
+    function = getattr(cls, "__call__", None)
+    if isinstance(function, types.FunctionType):
+        cls.__call__ = functools.update_wrapper(compile_function(function), function)
+    return cls
 
 
 def _check(mode, backend, options, dynamic):
@@ -68,7 +76,18 @@ def _function_of(target):
     if isinstance(target, types.MethodType) and isinstance(target.__func__, types.FunctionType):
         return target.__func__, target.__self__
     call = getattr(type(target), "__call__", None)
-    return (call, target) if isinstance(call, types.FunctionType) else (None, None)
+    return (call, target) if isinstance(call, types.FunctionType) else (_calling(target), None)
+
+
+def _calling(target):
+    """A Python function around what is written in C: torch.nn.functional.gelu, functools.partial, a scripted function."""
+
+    def call(*args, **kwargs):
+        return target(*args, **kwargs)
+
+    name = getattr(target, "__name__", type(target).__name__)
+    call.__code__ = call.__code__.replace(co_name=name, co_qualname=name)
+    return call
 
 
 def explain(model):
@@ -76,9 +95,9 @@ def explain(model):
 
     ``.code`` of the answer shows the text of every stage, from the graph to the source of the kernels.
     """
+    if not callable(model) or isinstance(model, type):
+        raise TypeError(f"magneto.explain needs a function, method or nn.Module, not {type(model).__name__}")
     function, self = _function_of(model)
-    if function is None:
-        raise TypeError(f"magneto.explain needs a Python function, method or nn.Module, not {type(model).__name__}")
     compiled = _C.compile_function(function, self, False, 8, None, True, keeps_texts=True)
 
     def run(*args, **kwargs):

@@ -1,8 +1,10 @@
 """magneto.compile as an interface: its signature, bad use, and modules that stay modules."""
 
 import copy
+import functools
 import inspect
 import io
+import operator
 import pickle
 
 import pytest
@@ -116,6 +118,52 @@ def test_a_compiled_function_keeps_its_name_and_doc():
     g = magneto.compile(f)
     assert g.__name__ == "f" and g.__doc__ == "doubles" and g.__module__ == f.__module__
     assert inspect.signature(g) == inspect.signature(f)
+
+
+@pytest.mark.parametrize("f", [
+    pytest.param(torch.fmod, id="builtin"),
+    pytest.param(functools.partial(torch.add, alpha=2), id="partial of a builtin"),
+    pytest.param(functools.partial(lambda k, x, y: x * k + y, 3), id="partial"),
+    pytest.param(torch.Tensor.mul, id="method descriptor"),
+    pytest.param(randn(3).add, id="builtin method"),
+    pytest.param(torch.ops.aten.mul, id="packet"),
+    pytest.param(torch.ops.aten.mul.Tensor, id="overload"),
+    pytest.param(operator.mul, id="operator"),
+])
+def test_what_is_written_in_c_is_compiled_too(f):
+    magneto.reset()
+    args = (randn(3),) if getattr(f, "__self__", None) is not None and isinstance(f.__self__, torch.Tensor) else (randn(3), randn(3))
+    compiled = magneto.compile(f)
+    for _ in range(2):
+        assert torch.allclose(compiled(*args), f(*args))
+    assert len(magneto.report().graphs) == 1 and not magneto.report().breaks
+    assert len(magneto.explain(f)(*args).graphs) == 1
+
+
+def test_a_decorated_class():
+    @magneto.compile
+    class Twice(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    @magneto.compile(fullgraph=True)
+    class Thrice:
+        def __call__(self, x):
+            return x * 3
+
+    magneto.reset()
+    assert isinstance(Twice, type) and isinstance(Thrice, type)
+    for cls, factor in ((Twice, 2), (Thrice, 3)):
+        assert torch.equal(cls()(ones(2)), ones(2) * factor) and torch.equal(cls()(ones(3)), ones(3) * factor)
+    assert len(magneto.report().graphs) >= 2
+    assert Thrice.__call__.__name__ == "__call__"
+
+
+def test_a_class_without_calls_is_given_back():
+    class Plain:
+        pass
+
+    assert magneto.compile(Plain) is Plain
 
 
 def test_disable_gives_the_function_itself():

@@ -76,7 +76,9 @@ def _function_of(target):
     if isinstance(target, types.MethodType) and isinstance(target.__func__, types.FunctionType):
         return target.__func__, target.__self__
     call = getattr(type(target), "__call__", None)
-    return (call, target) if isinstance(call, types.FunctionType) else (_calling(target), None)
+    if not isinstance(call, types.FunctionType) or isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return _calling(target), None
+    return call, target
 
 
 def _calling(target):

@@ -164,6 +164,8 @@ std::vector<ValueId> Trace::take_unclaimed() {
   return std::exchange(state_->unclaimed, {});
 }
 
+bool Trace::has_unclaimed() const { return !state_->unclaimed.empty(); }
+
 uint64_t Trace::data_reads() const { return state_->data_reads; }
 const std::string& Trace::last_data_read() const { return state_->last_data_read; }
 const std::string& Trace::last_refusal() const { return state_->last_refusal; }

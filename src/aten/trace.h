@@ -62,6 +62,7 @@ class Trace {
   /// Inputs that operators met before anyone registered them, since the last call: tensors that came from nowhere
   /// capture knows of. (Wrapped Python numbers are constants of the graph, not inputs.)
   std::vector<graph::ValueId> take_unclaimed();
+  bool has_unclaimed() const;
 
   /// Times that data was read, that an operator with a size known only from data ran, or that an operator met something
   /// a graph cannot hold (sparse, quantised, subclass, dispatch mode, generator). Each was served, and was right; but

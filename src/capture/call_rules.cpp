@@ -1,5 +1,7 @@
 #include "capture/call_rules.h"
 
+#include <opcode.h>
+
 #include <cstring>
 #include <string_view>
 #include <unordered_map>
@@ -7,6 +9,7 @@
 
 #include "capture/frame_abi.h"
 #include "capture/guards.h"
+#include "capture/semantics.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
@@ -21,8 +24,8 @@ struct Row {
 // The functions that 80 real models call (and their near relatives). One name, one promise.
 constexpr Row kRows[] = {
     {CallClass::kPure,
-     "builtins.isinstance builtins.issubclass builtins.callable builtins.abs builtins.round builtins.ord builtins.chr "
-     "builtins.divmod builtins.pow builtins.len builtins.iter builtins.all builtins.any builtins.sum builtins.max "
+     "builtins.isinstance builtins.issubclass builtins.callable builtins.ord builtins.chr builtins.len builtins.iter "
+     "builtins.all builtins.any builtins.sum builtins.max "
      "builtins.min builtins.sorted builtins.bin builtins.hex builtins.oct builtins.repr builtins.ascii builtins.format "
      "builtins.hash math.sqrt math.ceil math.floor math.log math.log2 math.log10 math.log1p math.exp math.prod "
      "math.isqrt "
@@ -30,11 +33,7 @@ constexpr Row kRows[] = {
      "math.isclose "
      "math.isnan math.isinf math.isfinite math.copysign math.fmod math.erf math.comb math.factorial math.radians "
      "math.degrees "
-     "_operator.index _operator.mul _operator.add _operator.sub _operator.eq _operator.ne _operator.lt _operator.le "
-     "_operator.gt "
-     "_operator.ge _operator.floordiv _operator.truediv _operator.mod _operator.neg _operator.not_ _operator.is_ "
-     "_operator.is_not "
-     "_operator.length_hint "
+     "_operator.index _operator.length_hint _operator.truth _operator.contains "
      "str.startswith str.endswith str.replace str.join str.format str.split str.lower str.upper str.strip str.lstrip "
      "str.rstrip "
      "str.isidentifier str.find str.rfind str.rsplit str.partition str.rpartition str.count str.index str.title "
@@ -126,6 +125,62 @@ constexpr Row kRows[] = {
     {CallClass::kInit, "object.__init__ object.__init_subclass__"},
     {CallClass::kReduce, "object.__reduce_ex__"},
     {CallClass::kAutograd, "torch._C._FunctionBase.apply"},
+};
+
+struct OperatorRow {
+  const char* name;
+  OperatorCall call;
+};
+
+using Kind = OperatorCall::Kind;
+constexpr int kInPlace = 13;  // NB_INPLACE_ADD
+
+constexpr OperatorRow kOperators[] = {
+    {"_operator.add", {Kind::kBinary, NB_ADD}},
+    {"_operator.sub", {Kind::kBinary, NB_SUBTRACT}},
+    {"_operator.mul", {Kind::kBinary, NB_MULTIPLY}},
+    {"_operator.truediv", {Kind::kBinary, NB_TRUE_DIVIDE}},
+    {"_operator.floordiv", {Kind::kBinary, NB_FLOOR_DIVIDE}},
+    {"_operator.mod", {Kind::kBinary, NB_REMAINDER}},
+    {"_operator.pow", {Kind::kBinary, NB_POWER}},
+    {"_operator.matmul", {Kind::kBinary, NB_MATRIX_MULTIPLY}},
+    {"_operator.and_", {Kind::kBinary, NB_AND}},
+    {"_operator.or_", {Kind::kBinary, NB_OR}},
+    {"_operator.xor", {Kind::kBinary, NB_XOR}},
+    {"_operator.lshift", {Kind::kBinary, NB_LSHIFT}},
+    {"_operator.rshift", {Kind::kBinary, NB_RSHIFT}},
+    {"_operator.iadd", {Kind::kBinary, kInPlace + NB_ADD}},
+    {"_operator.isub", {Kind::kBinary, kInPlace + NB_SUBTRACT}},
+    {"_operator.imul", {Kind::kBinary, kInPlace + NB_MULTIPLY}},
+    {"_operator.itruediv", {Kind::kBinary, kInPlace + NB_TRUE_DIVIDE}},
+    {"_operator.ifloordiv", {Kind::kBinary, kInPlace + NB_FLOOR_DIVIDE}},
+    {"_operator.imod", {Kind::kBinary, kInPlace + NB_REMAINDER}},
+    {"_operator.ipow", {Kind::kBinary, kInPlace + NB_POWER}},
+    {"_operator.imatmul", {Kind::kBinary, kInPlace + NB_MATRIX_MULTIPLY}},
+    {"_operator.iand", {Kind::kBinary, kInPlace + NB_AND}},
+    {"_operator.ior", {Kind::kBinary, kInPlace + NB_OR}},
+    {"_operator.ixor", {Kind::kBinary, kInPlace + NB_XOR}},
+    {"_operator.ilshift", {Kind::kBinary, kInPlace + NB_LSHIFT}},
+    {"_operator.irshift", {Kind::kBinary, kInPlace + NB_RSHIFT}},
+    {"_operator.neg", {Kind::kUnary, static_cast<int>(Unary::kNegative), 1}},
+    {"_operator.pos", {Kind::kUnary, static_cast<int>(Unary::kPositive), 1}},
+    {"_operator.invert", {Kind::kUnary, static_cast<int>(Unary::kInvert), 1}},
+    {"_operator.inv", {Kind::kUnary, static_cast<int>(Unary::kInvert), 1}},
+    {"_operator.not_", {Kind::kUnary, static_cast<int>(Unary::kNot), 1}},
+    {"_operator.lt", {Kind::kCompare, Py_LT}},
+    {"_operator.le", {Kind::kCompare, Py_LE}},
+    {"_operator.eq", {Kind::kCompare, Py_EQ}},
+    {"_operator.ne", {Kind::kCompare, Py_NE}},
+    {"_operator.gt", {Kind::kCompare, Py_GT}},
+    {"_operator.ge", {Kind::kCompare, Py_GE}},
+    {"_operator.is_", {Kind::kIdentical, 0}},
+    {"_operator.is_not", {Kind::kIdentical, 1}},
+    {"_operator.getitem", {Kind::kItem}},
+    {"builtins.pow", {Kind::kBinary, NB_POWER}},
+    {"builtins.abs", {Kind::kNumber, 0, 1}},
+    {"_operator.abs", {Kind::kNumber, 0, 1}},
+    {"builtins.round", {Kind::kNumber, 0, 1}},
+    {"builtins.divmod", {Kind::kNumber}},
 };
 
 // Methods of torch.Tensor and functions of torch that read data or touch what no graph holds. Everything else that is
@@ -261,6 +316,19 @@ void add_operators(Table& table, PyObject* owner, const char* data, const char* 
   Py_DECREF(dict);
 }
 
+const std::unordered_map<const void*, OperatorCall>& operators() {
+  static const auto rows = [] {
+    std::unordered_map<const void*, OperatorCall> made;
+    for (const OperatorRow& row : kOperators) {
+      PyObject* callable = look_up(row.name);
+      if (const void* key = callable ? identity(callable) : nullptr) made.emplace(key, row.call);
+      Py_XDECREF(callable);
+    }
+    return made;
+  }();
+  return rows;
+}
+
 const Table& table() {
   static const Table rows = [] {
     Table t;
@@ -287,6 +355,7 @@ const Table& table() {
         add(t, callable, row.cls);
         Py_XDECREF(callable);
       });
+    for (const auto& [key, call] : operators()) t[key] = CallClass::kOperator;
     PyErr_Clear();
     return t;
   }();
@@ -322,6 +391,12 @@ CallClass call_class(PyObject* callable, PyObject** self) {
   if (!key) return CallClass::kOpaque;
   auto found = table().find(key);
   return found == table().end() ? CallClass::kOpaque : found->second;
+}
+
+const OperatorCall* operator_call(PyObject* callable) {
+  const void* key = identity(callable);
+  const auto found = operators().find(key);
+  return key && found != operators().end() ? &found->second : nullptr;
 }
 
 bool is_known_constructor(PyTypeObject* type) {

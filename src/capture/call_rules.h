@@ -29,7 +29,16 @@ enum class CallClass : unsigned char {
   kInit,        ///< object.__init__: nothing
   kReduce,      ///< object.__reduce_ex__: reads the whole instance dict
   kAutograd,    ///< apply of a custom autograd.Function: makes a ctx, calls forward
+  kOperator,    ///< operator.add and its like, abs, pow: what operator_call says
 };
+
+/// A function that is an operator of the language: operator.add(a, b) is a + b.
+struct OperatorCall {
+  enum class Kind : unsigned char { kUnary, kBinary, kCompare, kIdentical, kItem, kNumber } kind;
+  int code = 0;  ///< as Semantics::unary, binary and compare take it; kIdentical: 1 for `is not`
+  size_t arguments = 2;
+};
+const OperatorCall* operator_call(PyObject* callable);  ///< nullptr: none
 
 /// The class of a C callable: builtin function or method, method or slot descriptor, method-wrapper. `self` receives
 /// the object a bound C method carries (borrowed), or nullptr.

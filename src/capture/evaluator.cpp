@@ -89,7 +89,12 @@ Step Evaluator::execute() {
 Step Evaluator::attempt() {
   semantics_ = activation_.semantics_;
   try {
-    return activation_.asks_ && semantics_->declines(activation_) ? Step::kStop : execute();
+    if (activation_.asks_ && semantics_->declines(activation_)) return Step::kStop;
+    const Step step = execute();
+    if (step != Step::kStop) semantics_->settled(activation_);
+    if ((step == Step::kReturn || step == Step::kYield) && activation_.result_)
+      semantics_->given(activation_, activation_.result_);
+    return step;
   } catch (const std::exception& fault) {
     tell_fault(fault.what());
     return PyErr_Occurred() ? Step::kError : Step::kStop;

@@ -50,6 +50,7 @@ Step build_set(Evaluator& e, int count) {
   PyObject* set = PySet_New(nullptr);
   if (set == nullptr) return Step::kError;
   for (int depth = count; depth > 0; --depth) {
+    e.semantics().keyed(e.activation(), e.peek(depth));
     if (PySet_Add(set, e.peek(depth)) == 0) continue;
     Py_DECREF(set);
     return Step::kError;
@@ -62,6 +63,7 @@ Step build_map(Evaluator& e, int count) {
   PyObject* dict = PyDict_New();
   if (dict == nullptr) return Step::kError;
   for (int depth = 2 * count; depth > 0; depth -= 2) {
+    e.semantics().keyed(e.activation(), e.peek(depth));
     if (PyDict_SetItem(dict, e.peek(depth), e.peek(depth - 1)) == 0) continue;
     Py_DECREF(dict);
     return Step::kError;

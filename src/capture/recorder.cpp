@@ -303,6 +303,12 @@ void Recorder::begin() {
 
 void Recorder::enter_frame(Activation& activation) try {
   fault_point("note");
+  if (!loose_.empty()) {
+    PyObject* arrived = nullptr;
+    for (int i = 0; i < activation.local_count(); ++i)
+      if (activation.local(i) == loose_.back().get()) arrived = loose_.back().get();
+    settle_loose(arrived);
+  }
   PyCodeObject* code = activation.code();
   PyFunctionObject* function = activation.function();
   note_function(function);
@@ -386,6 +392,43 @@ void Recorder::spoil_by_read(Activation& self, const std::string& name) {
   const std::string& why = trace_->last_refusal();
   if (why.empty()) return spoil(self, Stop::kTensorData, name);
   spoil(self, Stop::kRefused, base::concat(name, " (", why, ")"));
+}
+
+// C code runs operators and reads data where no primitive sees it: sum() of a generator adds tensors that nobody asked
+// for, all() and sorted() ask tensors for their truth.
+void Recorder::settled(Activation& self) try {
+  if (!active_) return;
+  if (!loose_.empty()) settle_loose(self.stack_depth() ? self.stack(self.stack_depth() - 1) : nullptr);
+  constexpr const char* kUnseen = "C code that this line calls";
+  if (trace_->data_reads() != 0) return spoil_by_read(self, kUnseen);
+  if (!trace_->has_unclaimed()) return;
+  for (const graph::ValueId id : trace_->take_unclaimed()) {
+    const at::Tensor& tensor = trace_->input_tensor(id);
+    Ref object = Ref::take(THPVariable_Wrap(tensor));
+    const types::TensorType& met = trace_->graph().value(id).type;
+    const auto equal = [](const types::Sizes& were, c10::IntArrayRef are) {
+      return std::equal(were.begin(), were.end(), are.begin(), are.end(),
+                        [](const types::Expr& a, int64_t b) { return a == types::Expr(b); });
+    };
+    // It is late to ask what it is: what was written to may have become another kind of tensor.
+    const bool unchanged = tensor.is_leaf() && equal(met.sizes, tensor.sizes()) && equal(met.strides, tensor.strides());
+    if (!object || !is_outside(object.get()) || !unchanged || !touch_tensor(object.get()))
+      return spoil(self, Stop::kUnknownTensor, kUnseen);
+  }
+} catch (const std::exception& error) {
+  fault(error.what());
+}
+
+// A number that a frame gives away is a symbol only as long as it is seen: sum() of a generator, or of map(lambda ...),
+// adds plain numbers. Where an instruction has it as its result, or the next frame as an argument, nothing was lost.
+void Recorder::given(Activation& self, PyObject* result) {
+  if (!active_ || &self == &root_ || (keeper_ && self.outer() == keeper_)) return;
+  if (carries_number(result)) loose_.push_back(Ref::share(result));
+}
+
+void Recorder::settle_loose(PyObject* arrived) {
+  for (const Ref& number : std::exchange(loose_, {}))
+    if (number.get() != arrived) specialise(number.get());
 }
 
 void Recorder::fault(const char* what) {
@@ -605,7 +648,8 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
           by_impl.emplace(tensor_of(object).unsafeGetTensorImpl(), object);
       for (graph::ValueId id : inputs) {
         auto found = by_impl.find(trace_->input_tensor(id).unsafeGetTensorImpl());
-        base::check(found != by_impl.end(), "capture: the graph has an input that no recorded read brought");
+        base::check(found != by_impl.end() && guarded_tensors_.count(found->second),
+                    "capture: the graph has an input that no recorded read brought");
         Segment::Input input;
         SourceId source = info(found->second)->source;
         if (guards().sources.floating(source))

@@ -114,6 +114,9 @@ class Recorder final : public Semantics, public Provenance {
   bool declines(Activation&) override;
   void made(Activation&, PyObject*) override;
   void caught(Activation&, PyObject*) override;
+  void keyed(Activation&, PyObject* key) override;
+  void settled(Activation&) override;
+  void given(Activation&, PyObject* result) override;
 
   /// Called when the recording is spoiled, while the frames of trouble() are alive.
   std::function<void()> spoiled;
@@ -211,6 +214,20 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* new_number(PyObject* value, types::Expr expr);  ///< a fresh int that carries the expression
   std::optional<types::Expr> number(PyObject* object);
   void specialise(PyObject* object, int depth = 0);
+  void specialise_held(PyObject* iterator, int depth = 0);  ///< numbers that C code will take out of it
+  bool carries_number(PyObject* object, int depth = 0);     ///< one that is a symbol, or not looked at yet
+  void settle_loose(PyObject* arrived);
+  /// Whoever walks this iterator gets the very objects that Python code gave to it.
+  static bool only_keeps(PyObject* iterator, int depth = 0);
+  /// While C code copies what an iterator gives into a list or tuple.
+  struct Keeping {
+    Keeping(Recorder& recorder, Activation& self, PyObject* source) : keeper(recorder.keeper_), before(keeper) {
+      keeper = source && only_keeps(source) ? &self : nullptr;
+    }
+    ~Keeping() { keeper = before; }
+    const Activation*& keeper;
+    const Activation* const before;
+  };
 
   /// Whether C code may read all of `object`; guards what it may read. false: `trouble` says why.
   bool readable(Activation& self, PyObject* object, int depth = 0);
@@ -229,6 +246,8 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* make_instance(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf,
                           PyObject* kwnames);
   PyObject* call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  PyObject* call_pure(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames,
+                      PyObject* bound);
   PyObject* call_partial(Activation& self, PyObject* partial, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_operator(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
@@ -284,6 +303,8 @@ class Recorder final : public Semantics, public Provenance {
   std::unordered_map<PyObject*, PyObject*> watched_;  // weak reference (owned) -> object (not)
   PyObject* death_callback_ = nullptr;
   std::unordered_map<PyObject*, size_t> dict_index_;
+  std::vector<Ref> loose_;  // numbers that frames gave to whoever called them, until they are seen to arrive
+  const Activation* keeper_ = nullptr;  // it runs C code that takes numbers and hands on the very same objects
   std::unordered_map<PyObject*, PyObject*> ids_;  // an int that id() gave -> the object
   std::unordered_set<PyObject*> listed_, typed_, functions_, guarded_tensors_;
   std::set<std::pair<PyObject*, PyObject*>> keyed_, members_, reads_;

@@ -336,6 +336,74 @@ static bool compares_elements(std::string_view name) {
   return names.count(name.substr(name.rfind('.') + 1)) > 0;
 }
 
+// The result follows from the arguments, which are read as a whole.
+PyObject* Recorder::call_pure(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                              PyObject* kwnames, PyObject* bound) {
+  size_t count = total_count(nargsf, kwnames);
+  auto raw = [&] { return PyObject_Vectorcall(callable, args, nargsf, kwnames); };
+  static PyObject *is_instance = nullptr, *is_subclass = nullptr, *is_callable = nullptr, *length = nullptr,
+                  *iterate = nullptr;
+  if (!is_instance) {
+    PyObject* builtins = PyEval_GetBuiltins();
+    is_instance = PyDict_GetItemString(builtins, "isinstance");
+    is_subclass = PyDict_GetItemString(builtins, "issubclass");
+    is_callable = PyDict_GetItemString(builtins, "callable");
+    length = PyDict_GetItemString(builtins, "len");
+    iterate = PyDict_GetItemString(builtins, "iter");
+  }
+  if ((callable == is_instance || callable == is_subclass) && count == 2) {
+    note_class(args[0]);
+    if (PyType_Check(args[0])) note_type(reinterpret_cast<PyTypeObject*>(args[0]));
+    auto classes = [&](auto&& again, PyObject* cls) -> void {
+      if (PyTuple_Check(cls)) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(cls); ++i) again(again, PyTuple_GET_ITEM(cls, i));
+      } else {
+        note_class(cls);
+        if (PyType_Check(cls)) note_type(reinterpret_cast<PyTypeObject*>(cls));
+      }
+    };
+    classes(classes, args[1]);
+    return raw();
+  }
+  if (callable == is_callable && count == 1) {
+    note_class(args[0]);
+    return raw();
+  }
+  if (callable == length && count == 1) return this->length(self, args[0]);
+  if (callable == iterate && count == 1) return iter(self, args[0]);
+  bool torch_probe =
+      Py_TYPE(callable) == &PyCFunction_Type &&
+      strncmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, "_has_torch_function", 19) == 0;
+  if (torch_probe) {
+    for (size_t i = 0; i < count; ++i) {
+      PyObject* arg = args[i];
+      if (PyTuple_Check(arg)) {
+        for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(arg); ++k) note_class(PyTuple_GET_ITEM(arg, k));
+      } else {
+        note_class(arg);
+      }
+    }
+    return raw();
+  }
+  // Text of a tensor, order among tensors: their data. A sum of tensors is only operators.
+  std::string pure_name = callable_name(callable);
+  bool adds = pure_name == "sum" || pure_name == "all" || pure_name == "any" ||
+              pure_name.find("_has_torch") != std::string::npos ||
+              pure_name.find("unwrap_if_dead") != std::string::npos;
+  for (size_t i = 0; i < count && !adds; ++i)
+    if (is_tensor(args[i])) return stop(self, Stop::kTensorData, pure_name);
+  if (bound && !readable(self, bound)) return stop(self, unreadable_stop_, unreadable_detail_);
+  for (size_t i = 0; i < count; ++i)
+    if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+  if (compares_elements(pure_name)) {
+    if (bound) note_compared(bound);
+    for (size_t i = 0; i < count; ++i) note_compared(args[i]);
+  }
+  PyObject* result = raw();
+  if (result && active_ && !is_value(result) && !info(result)) adopt_result(self, result, callable_name(callable));
+  return result;
+}
+
 PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                            PyObject* kwnames) {
   PyObject* bound = nullptr;
@@ -350,6 +418,9 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       return stop(self, Stop::kTensorData, callable_name(callable));
     case CallClass::kTorch: {
       std::string name = callable_name(callable);
+      // add = x.add, before the compiled function: the method is known by address, and so is its tensor.
+      if (bound && is_tensor(bound) && is_outside(callable) && !info(bound) && !trace_->made_here(tensor_of(bound)))
+        enter_outside(bound, guards().sources.pinned(source_of(callable), nullptr));
       if (bound && !torch_operand(self, bound)) return stop(self, unreadable_stop_, unreadable_detail_);
       for (size_t i = 0; i < count; ++i)
         if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
@@ -367,69 +438,31 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
         return PyObject_Vectorcall(method.get(), of, static_cast<size_t>(PyVectorcall_NARGS(nargsf)) + 1, kwnames);
       });
     }
-    case CallClass::kPure: {
-      static PyObject *is_instance = nullptr, *is_subclass = nullptr, *is_callable = nullptr, *length = nullptr,
-                      *iterate = nullptr;
-      if (!is_instance) {
-        PyObject* builtins = PyEval_GetBuiltins();
-        is_instance = PyDict_GetItemString(builtins, "isinstance");
-        is_subclass = PyDict_GetItemString(builtins, "issubclass");
-        is_callable = PyDict_GetItemString(builtins, "callable");
-        length = PyDict_GetItemString(builtins, "len");
-        iterate = PyDict_GetItemString(builtins, "iter");
+    case CallClass::kOperator: {
+      const OperatorCall& what = *operator_call(callable);
+      if (kwnames || count != what.arguments) return call_pure(self, callable, args, nargsf, kwnames, bound);
+      switch (what.kind) {
+        case OperatorCall::Kind::kUnary:
+          return unary(self, what.code, args[0]);
+        case OperatorCall::Kind::kBinary:
+          return binary(self, what.code, args[0], args[1]);
+        case OperatorCall::Kind::kCompare:
+          return compare(self, args[0], args[1], what.code);
+        case OperatorCall::Kind::kIdentical:
+          return identical(self, args[0], args[1], what.code != 0);
+        case OperatorCall::Kind::kItem:
+          return load_item(self, args[0], args[1]);
+        case OperatorCall::Kind::kNumber:
+          if (!is_tensor(args[0])) return call_pure(self, callable, args, nargsf, kwnames, bound);
+          for (size_t i = 0; i < count; ++i)
+            if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+          return torch_leaf(self, callable_name(callable), {args, count},
+                            [&](PyObject* const* of) { return PyObject_Vectorcall(callable, of, count, nullptr); });
       }
-      if ((callable == is_instance || callable == is_subclass) && count == 2) {
-        note_class(args[0]);
-        if (PyType_Check(args[0])) note_type(reinterpret_cast<PyTypeObject*>(args[0]));
-        auto classes = [&](auto&& again, PyObject* cls) -> void {
-          if (PyTuple_Check(cls)) {
-            for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(cls); ++i) again(again, PyTuple_GET_ITEM(cls, i));
-          } else {
-            note_class(cls);
-            if (PyType_Check(cls)) note_type(reinterpret_cast<PyTypeObject*>(cls));
-          }
-        };
-        classes(classes, args[1]);
-        return raw();
-      }
-      if (callable == is_callable && count == 1) {
-        note_class(args[0]);
-        return raw();
-      }
-      if (callable == length && count == 1) return this->length(self, args[0]);
-      if (callable == iterate && count == 1) return iter(self, args[0]);
-      bool torch_probe =
-          Py_TYPE(callable) == &PyCFunction_Type &&
-          strncmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, "_has_torch_function", 19) == 0;
-      if (torch_probe) {
-        for (size_t i = 0; i < count; ++i) {
-          PyObject* arg = args[i];
-          if (PyTuple_Check(arg)) {
-            for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(arg); ++k) note_class(PyTuple_GET_ITEM(arg, k));
-          } else {
-            note_class(arg);
-          }
-        }
-        return raw();
-      }
-      // Text of a tensor, order among tensors: their data. A sum of tensors is only operators.
-      std::string pure_name = callable_name(callable);
-      bool adds = pure_name == "sum" || pure_name == "all" || pure_name == "any" ||
-                  pure_name.find("_has_torch") != std::string::npos ||
-                  pure_name.find("unwrap_if_dead") != std::string::npos;
-      for (size_t i = 0; i < count && !adds; ++i)
-        if (is_tensor(args[i])) return stop(self, Stop::kTensorData, pure_name);
-      if (bound && !readable(self, bound)) return stop(self, unreadable_stop_, unreadable_detail_);
-      for (size_t i = 0; i < count; ++i)
-        if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
-      if (compares_elements(pure_name)) {
-        if (bound) note_compared(bound);
-        for (size_t i = 0; i < count; ++i) note_compared(args[i]);
-      }
-      PyObject* result = raw();
-      if (result && active_ && !is_value(result) && !info(result)) adopt_result(self, result, callable_name(callable));
-      return result;
+      break;
     }
+    case CallClass::kPure:
+      return call_pure(self, callable, args, nargsf, kwnames, bound);
     case CallClass::kIdentity: {
       PyObject* result = raw();
       if (!result || !first || is_value(first)) return result;

@@ -16,9 +16,8 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
   for (size_t i = first; i < count; ++i) {
     if (cls == CallClass::kEffectCopy ? !readable(self, args[i]) : !slot_known(self, args[i]))
       return stop(self, unreadable_stop_, unreadable_detail_);
-    if (PyLong_CheckExact(args[i]) && name.find("append") == std::string::npos &&
-        name.find("set.add") == std::string::npos)
-      specialise(args[i]);
+    const bool is_key = PyAnySet_Check(target) || (PyDict_Check(target) && i == first);
+    if (is_key || (PyLong_CheckExact(args[i]) && name.find("append") == std::string::npos)) specialise(args[i]);
   }
   if (is_made(target)) {
     PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);

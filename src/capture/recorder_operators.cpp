@@ -590,6 +590,7 @@ int Recorder::extend_list(Activation& self, PyObject* list, PyObject* source) {
   if (!is_made(list)) return stop_status(self, Stop::kEffect, "a list display");
   if (is_tensor(source)) return stop_status(self, Stop::kInstruction, "unpacking of a tensor");
   if (!takes_apart(self, source)) return stop_status(self, unreadable_stop_, unreadable_detail_);
+  const Keeping keeping(*this, self, source);
   return Semantics::extend_list(self, list, source);
 }
 
@@ -628,7 +629,11 @@ int Recorder::unpack(Activation& self, PyObject* sequence, int before, int after
   } else {
     if (!takes_apart(self, sequence)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   }
-  int status = Semantics::unpack(self, source, before, after, items);
+  int status;
+  {
+    const Keeping keeping(*this, self, source);
+    status = Semantics::unpack(self, source, before, after, items);
+  }
   if (status != 0 || !active_) return status;
   int count = after < 0 ? before : before + 1 + after;
   for (int i = 0; i < count && active_; ++i) {
@@ -675,6 +680,10 @@ void Recorder::made(Activation&, PyObject* object) try {
   if (PyDict_Check(object) || PySet_Check(object)) note_distinct(object);
 } catch (const std::exception& error) {
   fault(error.what());
+}
+
+void Recorder::keyed(Activation&, PyObject* key) {
+  if (active_) specialise(key);
 }
 
 void Recorder::caught(Activation& self, PyObject* exception) try {

@@ -77,6 +77,68 @@ void Recorder::specialise(PyObject* object, int depth) try {
   fault(error.what());
 }
 
+bool Recorder::carries_number(PyObject* object, int depth) {
+  if (PyLong_CheckExact(object)) {
+    const auto expr = number(object);
+    return expr && !expr->is_constant();
+  }
+  if (PyFloat_CheckExact(object)) {
+    const Info* known = info(object);
+    return known && known->cls == Info::Class::kLazy;
+  }
+  if (depth >= 4 || !(PyTuple_Check(object) || PyList_CheckExact(object))) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+    if (carries_number(PySequence_Fast_GET_ITEM(object, i), depth + 1)) return true;
+  return false;
+}
+
+/// What an iterator of C holds: the list it walks, the iterators that zip() joins, the function that map() calls.
+template <class Visit>
+static void each_held(PyObject* object, Visit&& visit) {
+  if (!Py_TYPE(object)->tp_traverse) return;
+  Py_TYPE(object)->tp_traverse(
+      object,
+      [](PyObject* held, void* argument) {
+        (*static_cast<std::remove_reference_t<Visit>*>(argument))(held);
+        return 0;
+      },
+      &visit);
+}
+
+static bool is_c_iterator(PyObject* object) {
+  return PyIter_Check(object) && !PyGen_CheckExact(object) && !is_python_class(Py_TYPE(object));
+}
+
+void Recorder::specialise_held(PyObject* iterator, int depth) {
+  each_held(iterator, [&](PyObject* held) {
+    specialise(held, depth);
+    if (depth < 4 && (is_c_iterator(held) || PyTuple_Check(held) || PyList_Check(held) || PyDict_Check(held)))
+      specialise_held(held, depth + 1);
+  });
+}
+
+bool Recorder::only_keeps(PyObject* object, int depth) {
+  static const std::unordered_set<std::string_view> names = {"map",
+                                                             "zip",
+                                                             "enumerate",
+                                                             "reversed",
+                                                             "list_iterator",
+                                                             "tuple_iterator",
+                                                             "itertools.chain",
+                                                             "itertools.islice",
+                                                             "list_reverseiterator"};
+  if (!PyIter_Check(object) || PyGen_CheckExact(object)) return true;
+  if (depth > 4 || !names.count(Py_TYPE(object)->tp_name)) return false;
+  bool all = true;
+  each_held(object, [&](PyObject* held) {
+    const bool calls_c = PyCallable_Check(held) && !PyFunction_Check(held);
+    all = all && !calls_c && only_keeps(held, depth + 1);
+    for (Py_ssize_t i = 0; PyTuple_Check(held) && i < PyTuple_GET_SIZE(held); ++i)
+      all = all && only_keeps(PyTuple_GET_ITEM(held, i), depth + 1);
+  });
+  return all;
+}
+
 // ---------------------------------------------------------------------------------------------------- objects
 
 void Recorder::resolve(PyObject* object) try {
@@ -647,7 +709,9 @@ bool Recorder::readable(Activation& self, PyObject* object, int depth) {
   PyTypeObject* type = Py_TYPE(object);
   note_class(object);
   bool outside = is_outside(object);
-  if (PyTuple_Check(object)) {
+  if (!outside && is_c_iterator(object)) {
+    specialise_held(object);
+  } else if (PyTuple_Check(object)) {
     if (outside) note_all(self, object);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
       if (!readable(self, PyTuple_GET_ITEM(object, i), depth + 1)) return false;

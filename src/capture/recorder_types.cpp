@@ -91,6 +91,7 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
       const bool is_callee = calls && i == 0;
       if (walks && !is_callee ? !takes_apart(self, args[i]) : !slot_known(self, args[i]))
         return stop(self, unreadable_stop_, unreadable_detail_);
+      if (type == &PyEnum_Type && i > 0) specialise(args[i]);  // it counts from there
       // What C code calls; and a partial of a partial takes the inner one apart.
       if (is_callee || is_partial(args[i])) note_callee(args[i]);
       continue;
@@ -100,14 +101,17 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
       if (!touch_tensor(args[i])) return stop(self, Stop::kUnknownTensor, "an unknown place");
       continue;
     }
-    // Containers that only copy references leave numbers as they are.
-    if (type == &PyTuple_Type || type == &PyList_Type || type == size_type()) {
+    // Containers that only copy references leave numbers as they are, and so do arguments of Python functions.
+    if (type == &PyTuple_Type || type == &PyList_Type || type == size_type() ||
+        (type == &PyMap_Type && PyFunction_Check(args[0]))) {
       if (!takes_apart(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
       continue;
     }
     if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
     if (type == &PySet_Type || type == &PyFrozenSet_Type) note_compared(args[i]);
   }
+  const bool copies = count == 1 && (type == &PyTuple_Type || type == &PyList_Type || type == size_type());
+  const Keeping keeping(*this, self, copies ? args[0] : nullptr);
   PyObject* result = PyObject_Vectorcall(object, args, nargsf, kwnames);
   if (result && active_ && !is_value(result) && !info(result)) {
     if (Py_REFCNT(result) == 1)

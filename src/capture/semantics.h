@@ -99,6 +99,13 @@ class Semantics {
   virtual void caught(Activation& self, PyObject* exception) {
     (void)self, (void)exception;
   }  ///< goes to a handler of this frame
+  virtual void keyed(Activation& self, PyObject* key) {
+    (void)self, (void)key;
+  }                                                       ///< about to be entered into a fresh set or dict
+  virtual void settled(Activation& self) { (void)self; }  ///< an instruction has run, or has raised
+  virtual void given(Activation& self, PyObject* result) {
+    (void)self, (void)result;
+  }  ///< returned or yielded by this frame
 };
 
 enum class Unary { kNegative, kPositive, kInvert, kNot };

@@ -397,7 +397,12 @@ class Recording {
   bool run_at_once() {
     state_.must_compute(op_.name);
     state_.run_recorded();
-    run_below(op_.handle, &stack_);
+    try {
+      run_below(op_.handle, &stack_);
+    } catch (...) {
+      state_.note_data_read(op_.name + ": it raised");  // which may depend on data
+      throw;
+    }
     count_versions();
     std::vector<ValueId> outputs;
     const char* odd = nullptr;

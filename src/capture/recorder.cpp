@@ -399,24 +399,29 @@ void Recorder::spoil_by_read(Activation& self, const std::string& name) {
 void Recorder::settled(Activation& self) try {
   if (!active_) return;
   if (!loose_.empty()) settle_loose(self.stack_depth() ? self.stack(self.stack_depth() - 1) : nullptr);
+  const bool has_read = trace_->data_reads() != 0;
+  if (!has_read && !trace_->has_unclaimed()) return;
+  const ErrorAside aside;
   constexpr const char* kUnseen = "C code that this line calls";
-  if (trace_->data_reads() != 0) return spoil_by_read(self, kUnseen);
-  if (!trace_->has_unclaimed()) return;
-  for (const graph::ValueId id : trace_->take_unclaimed()) {
-    const at::Tensor& tensor = trace_->input_tensor(id);
-    Ref object = Ref::take(THPVariable_Wrap(tensor));
-    const types::TensorType& met = trace_->graph().value(id).type;
-    const auto equal = [](const types::Sizes& were, c10::IntArrayRef are) {
-      return std::equal(were.begin(), were.end(), are.begin(), are.end(),
-                        [](const types::Expr& a, int64_t b) { return a == types::Expr(b); });
-    };
-    // It is late to ask what it is: what was written to may have become another kind of tensor.
-    const bool unchanged = tensor.is_leaf() && equal(met.sizes, tensor.sizes()) && equal(met.strides, tensor.strides());
-    if (!object || !is_outside(object.get()) || !unchanged || !touch_tensor(object.get()))
-      return spoil(self, Stop::kUnknownTensor, kUnseen);
-  }
+  if (has_read) return spoil_by_read(self, kUnseen);
+  for (const graph::ValueId id : trace_->take_unclaimed())
+    if (!claim(id)) return spoil(self, Stop::kUnknownTensor, kUnseen);
 } catch (const std::exception& error) {
   fault(error.what());
+}
+
+bool Recorder::claim(graph::ValueId input) {
+  const at::Tensor& tensor = trace_->input_tensor(input);
+  Ref object = Ref::take(THPVariable_Wrap(tensor));
+  if (!object || !is_outside(object.get())) return false;
+  const types::TensorType& met = trace_->graph().value(input).type;
+  const auto equal = [](const types::Sizes& were, c10::IntArrayRef are) {
+    return std::equal(were.begin(), were.end(), are.begin(), are.end(),
+                      [](const types::Expr& a, int64_t b) { return a == types::Expr(b); });
+  };
+  // It is late to ask what it is: what was written to may have become another kind of tensor.
+  const bool unchanged = tensor.is_leaf() && equal(met.sizes, tensor.sizes()) && equal(met.strides, tensor.strides());
+  return unchanged && touch_tensor(object.get());
 }
 
 // A number that a frame gives away is a symbol only as long as it is seen: sum() of a generator, or of map(lambda ...),

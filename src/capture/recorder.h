@@ -217,6 +217,7 @@ class Recorder final : public Semantics, public Provenance {
   void specialise_held(PyObject* iterator, int depth = 0);  ///< numbers that C code will take out of it
   bool carries_number(PyObject* object, int depth = 0);     ///< one that is a symbol, or not looked at yet
   void settle_loose(PyObject* arrived);
+  bool claim(graph::ValueId input);  ///< a tensor that an operator met before any primitive; false: from nowhere
   /// Whoever walks this iterator gets the very objects that Python code gave to it.
   static bool only_keeps(PyObject* iterator, int depth = 0);
   /// While C code copies what an iterator gives into a list or tuple.

@@ -1,5 +1,7 @@
 // Calls: Python functions come through the hook and are inlined; C functions are looked up in the table of call
 // classes.
+#include <algorithm>
+
 #include "capture/hook.h"
 #include "capture/recorder.h"
 #include "capture/recorder_calls_internal.h"
@@ -329,6 +331,15 @@ PyObject* Recorder::call_getattr(Activation& self, PyObject* callable, PyObject*
   return result;
 }
 
+static bool holds_tensor(PyObject* object, int depth = 0) {
+  if (depth > 6 || !(PyTuple_Check(object) || PyList_Check(object))) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(object, i);
+    if (is_tensor(item) || holds_tensor(item, depth + 1)) return true;
+  }
+  return false;
+}
+
 /// Functions that ask whether objects are equal, or for their hash.
 static bool compares_elements(std::string_view name) {
   static const std::unordered_set<std::string_view> names = {"index", "count", "__eq__", "__ne__",   "__contains__",
@@ -424,6 +435,9 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       if (bound && !torch_operand(self, bound)) return stop(self, unreadable_stop_, unreadable_detail_);
       for (size_t i = 0; i < count; ++i)
         if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+      // It reads them past the dispatcher, where no trace sees it.
+      if (name == "torch.tensor" && std::any_of(args, args + count, [](PyObject* arg) { return holds_tensor(arg); }))
+        return stop(self, Stop::kTensorData, "torch.tensor of a list of tensors");
       // torch warns a user that symbolic sizes are not its best path there; no user asked for any.
       if (sketch_ && name.ends_with("lstm")) sketch_->give_up("an LSTM has no symbolic sizes in torch");
       if (!bound || !sketch_)

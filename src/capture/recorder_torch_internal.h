@@ -18,10 +18,8 @@ PyObject* Recorder::torch_leaf(Activation& self, const std::string& name, std::s
   }
   if (!result) {
     // Whether an operator fails may depend on data: the path behind it is not to be repeated.
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    const ErrorAside aside;
     spoil(self, Stop::kRaised, name);
-    PyErr_Restore(type, value, traceback);
     return nullptr;
   }
   if (trace_->data_reads() != reads) {

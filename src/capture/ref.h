@@ -1,4 +1,5 @@
-// capture/ref.h: an owned reference to a Python object. The GIL is held wherever one is made, copied or dropped.
+// capture/ref.h: an owned reference to a Python object; an error that is put aside. The GIL is held wherever one is
+// made, copied or dropped.
 #pragma once
 #include <Python.h>
 
@@ -27,6 +28,20 @@ class Ref {
  private:
   explicit Ref(PyObject* owned) : object_(owned) {}
   PyObject* object_ = nullptr;
+};
+
+/// The error that is set, if any, is put aside; at the end it is set again, and whatever was set meanwhile is
+/// forgotten.
+class ErrorAside {
+ public:
+  ErrorAside() { PyErr_Fetch(&type_, &value_, &traceback_); }
+  ~ErrorAside() { PyErr_Restore(type_, value_, traceback_); }
+  ErrorAside(const ErrorAside&) = delete;
+  ErrorAside& operator=(const ErrorAside&) = delete;
+  PyObject* type() const { return type_; }  ///< nullptr: none was set
+
+ private:
+  PyObject *type_, *value_, *traceback_;
 };
 
 }  // namespace magneto::capture

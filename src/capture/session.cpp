@@ -113,22 +113,18 @@ Outcome run_segment(Segment& segment, GuardContext& context, BuildContext& built
 void warn_of_fault(CaptureState& state, const base::Line& where, const std::string& what) {
   if (state.warned_of_fault) return;
   state.warned_of_fault = true;
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  const ErrorAside aside;
   Hooked nobody(nullptr);
   if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
                        "magneto: a fault of its own at %s:%d in %s: %s. The line runs in eager. Please report this.",
                        where.file.c_str(), where.line, where.function.c_str(), what.c_str()) < 0)
     PyErr_Clear();  // warnings are errors here; the call still returns what eager returns
-  PyErr_Restore(type, value, traceback);
 }
 
 void warn(const std::string& what) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  const ErrorAside aside;
   Hooked nobody(nullptr);
   if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "magneto: %s", what.c_str()) < 0) PyErr_Clear();
-  PyErr_Restore(type, value, traceback);
 }
 
 static bool same_names(PyObject* a, PyObject* b) {
@@ -643,12 +639,11 @@ void Session::finish_recording(Root& root, Exit exit, PyObject* result) {
   trouble.detail = raised && PyType_Check(raised) ? reinterpret_cast<PyTypeObject*>(raised)->tp_name : "";
   trouble.where = &activation;
   recorder.abandon();
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  const ErrorAside aside;
   note_break(activation, trouble.stop, trouble.detail);
   // who presses Ctrl-C does so anywhere: the instruction is not to blame
-  if (!type || !PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt)) mark_trouble(root, trouble);
-  PyErr_Restore(type, value, traceback);
+  const bool interrupted = aside.type() && PyErr_GivenExceptionMatches(aside.type(), PyExc_KeyboardInterrupt);
+  if (!interrupted) mark_trouble(root, trouble);
 }
 
 void Session::faulted(Activation& activation, const char* what) {

@@ -71,6 +71,9 @@ READS = {
     "reduce": lambda x, y: functools.reduce(lambda a, b: a if a.sum() > b.sum() else b, [x, y]) + 0,
     "bisect": lambda x, y: y * bisect.bisect([1.0, 5.0], x.sum()),
     "math.sqrt": lambda x, y: y * math.sqrt(x.sum()),
+    "torch.tensor of a list": lambda x, y: torch.tensor([x[0], 1.0]) * y[0],
+    "torch.tensor of lists": lambda x, y: torch.tensor([[1.0], [x[0] * 2]]) * y[0],
+    "torch.tensor of a tensor": lambda x, y: torch.tensor(x) * y,
     "operator.not_": lambda x, y: y * (2 if operator.not_(x.sum() > 0) else 3),
     "operator.truth": lambda x, y: y * (2 if operator.truth(x.sum() > 0) else 3),
     "operator.contains": lambda x, y: y * (2 if operator.contains([1.0, 3.0], x.sum()) else 3),
@@ -116,6 +119,29 @@ def test_operators_that_c_code_runs_are_one_graph(f):
     agree(f, [(x, y), (x, y), (-x, y)], fullgraph=True)
     assert len(magneto.report().graphs) == 1 and not magneto.report().recompiles
     agree(f, [(x, y), (ones(4), ones(4)), (x.double(), y.double()), (x, ones(3, requires_grad=True)), (x, x), (x, y)])
+
+
+FAILURES = {
+    "a list of a map": lambda x: list(map(torch.linalg.cholesky, [x]))[0],
+    "an unpacked map": lambda x: [*map(torch.linalg.cholesky, [x])][0],
+    "a loop over a map": lambda x: [t for t in map(torch.linalg.cholesky, [x])][0],
+    "next": lambda x: next(map(torch.linalg.cholesky, [x])) + 0,
+    "reduce": lambda x: functools.reduce(torch.linalg.solve, [x, x]),
+    "sum of a generator": lambda x: sum(torch.linalg.cholesky(t) for t in (x,)),
+}
+
+
+@pytest.mark.parametrize("f", FAILURES.values(), ids=FAILURES)
+def test_an_operator_that_fails_inside_of_c_code(f):
+    def program(x, y):
+        try:
+            return f(x)
+        except RuntimeError:
+            return y * 2
+
+    bad, good, y = torch.zeros(3, 3), torch.eye(3) * 4, ones(3, 3)
+    agree(program, [(bad, y), (bad, y), (good, y), (bad, y), (good, y)])
+    agree(program, [(good, y), (bad, y), (good, y)])
 
 
 def test_what_a_hidden_operator_writes():

@@ -131,6 +131,9 @@ KINDS = {
         torch.ones(2, v).shape ; x.softmax(v % 2) ; x.diagonal(v) ; x.narrow(1, v, 2) ; x.select(0, v) ; x.index_select(0, torch.tensor([v]))
         x.movedim(0, v) ; x.flip(v) ; x.std(v % 2)
         [x, -x, x * 2, x * 3][v] ; (x, -x)[v - 1] ; "abcd"[v] ; list(range(v)) ; [0] * v ; (v,) * 2 ; [*range(0, 10, v)] ; v == 2
+        len({v, 2}) * x ; {2: x, v: -x}[2] ; sum(t for t in (v, 2)) * x ; max(t for t in (v, 2)) * x ; sum(iter([v, 2])) * x ; operator.mul(v, 2)
+        sorted([1, 2, 3], key=lambda t: abs(t - v))[0] * x ; all(t for t in (v, 1)) ; tuple(map(abs, (t for t in (v,))))[0] * x ; pow(v, 2, 3)
+        [i for i, _ in enumerate("ab", v)][0] * x ; sum(map(lambda t: t * v, (1, 2))) * x ; collections.Counter([v, 2]) ; x * operator.lt(v, 2)
         x.to(torch.int32) // v ; x % v ; 1 / v + x ; v - x ; v ** x.abs() ; x.to(torch.int32) << v ; -(-4 // v) * x ; math.sqrt(v) * x
         """),
     "float": ([lambda: 0.5, lambda: 2.0, lambda: 1.25], """
@@ -139,6 +142,7 @@ KINDS = {
         x.add(x, alpha=v) ; torch.lerp(x, -x, v) ; int(v) * x ; x.new_full((2,), v) ; torch.arange(0, 3, v) ; x / v ; v - x ; x ** v
         math.copysign(1, v) * x ; abs(v) ; max(v, 1.0) * x ; v or x ; x.fill_(v) ; torch.tensor([v, 1]) ; F.threshold(x, v, 0.0)
         F.dropout(x, v, False) ; x.masked_fill(x > 0, v) ; F.layer_norm(x, (6,), eps=v) ; v in (0.5, 1.0) ; hash(v) == hash(0.5) ; isinstance(v, float)
+        len({v, 2.0}) * x ; {2.0: x, v: -x}[2.0] ; sum(t for t in (v, 2)) * x ; min(t for t in (v, 1.0)) * x ; sorted((v, 1.0), key=lambda t: -t)[0] * x
         F.interpolate(x[None], scale_factor=v) ; x.quantile(v) ; torch.where(x > 0, v, x) ; x > v ; x.to(torch.int32) * v ; type(v) is int
         """),
     "complex": ([lambda: 1 + 2j], "x * v ; v.real * x ; abs(v) ; v.imag + x ; torch.tensor(v) ; v == 1 ; str(v)"),
@@ -260,6 +264,8 @@ KINDS = {
         [t.shape for t in v] ; [i * t for i, t in enumerate(v)] ; torch.vstack(v) ; torch.broadcast_tensors(*v) ; torch.block_diag(*v)
         [a + b for a, b in zip(v, v)] ; list(map(torch.relu, v)) ; max(len(t) for t in v) ; functools.reduce(torch.add, v) ; list(v) ; v
         [t for t in v if t.requires_grad] ; [t.dtype for t in v] ; torch._foreach_add(v, 1) ; any(t is x for t in v) ; x + v[0][:1]
+        sum(t.sum() for t in v) ; max(v, key=lambda t: t[0, 0]) ; any(t.sum() > 0 for t in v) ; sorted(v, key=lambda t: t[0, 0])[0] ; sum(iter(v), x[:1])
+        len(list(filter(lambda t: t[0, 0] > 0, v))) * x ; functools.reduce(operator.add, (t[:1] for t in v)) ; torch.tensor([t[0, 0] for t in v]) ; [*map(abs, v)]
         torch.cat([t * 2 for t in v], -1) ; v + v ; v[::-1] ; torch.atleast_2d(*v) ; (lambda a, *b: [a, len(b)])(*v) ; torch.cat(tensors=v, dim=0)
         def use(x, v):
             for t in v:
@@ -272,6 +278,8 @@ KINDS = {
         [row * 2 for row in v] ; v.size(-1) ; v.shape == x.shape ; v.grad_fn is None ; v.type() ; v.element_size() ; v * 2
         torch.cat([x, v]) ; x.to(v.dtype) ; torch.zeros(v.shape) ; x.type_as(v) ; v.expand_as(x) ; v.nbytes ; v.itemsize ; v.sum() ; v.mean(0)
         x if v.is_contiguous() else -x ; x.reshape(v.shape) ; torch.where(x > 0, x, v) ; x[:, :v.shape[0]] ; v is None ; v.new_zeros(2) ; -v
+        any(t for t in (v.sum() > 0,)) ; max([v.sum(), x.sum()]) ; abs(v) ; operator.mul(v, 2) ; sorted([v.sum(), x.sum()])[0] ; v.sum() in [1.0, 2.0]
+        torch.tensor([v.sum(), 1]) ; torch.tensor([[v.flatten()[0]]]) ; sum(t for t in (v, v)) ; list(map(float, [v.sum()])) ; [v.sum()] == [x.sum()]
         v.to(torch.float32) @ x ; v.detach() ; v.data ; v.flatten() ; v.contiguous() ; v.is_meta ; v.layout ; type(v).__name__ ; v.ndim ; v == v
         x.mul(v) ; torch.result_type(x, v) ; x.add_(1) if v.requires_grad else x ; v.double() ; v.T.contiguous().stride() ; torch.empty_like(v).stride()
         def use(x, v):

@@ -264,7 +264,7 @@ KINDS = {
         [t.shape for t in v] ; [i * t for i, t in enumerate(v)] ; torch.vstack(v) ; torch.broadcast_tensors(*v) ; torch.block_diag(*v)
         [a + b for a, b in zip(v, v)] ; list(map(torch.relu, v)) ; max(len(t) for t in v) ; functools.reduce(torch.add, v) ; list(v) ; v
         [t for t in v if t.requires_grad] ; [t.dtype for t in v] ; torch._foreach_add(v, 1) ; any(t is x for t in v) ; x + v[0][:1]
-        sum(t.sum() for t in v) ; max(v, key=lambda t: t[0, 0]) ; any(t.sum() > 0 for t in v) ; sorted(v, key=lambda t: t[0, 0])[0] ; sum(iter(v), x[:1])
+        sum(t.max() for t in v) ; max(v, key=lambda t: t[0, 0]) ; any(t[0, 1] > 0 for t in v) ; sorted(v, key=lambda t: t[0, 0])[0] ; sum(iter(v), x[:1])
         len(list(filter(lambda t: t[0, 0] > 0, v))) * x ; functools.reduce(operator.add, (t[:1] for t in v)) ; torch.tensor([t[0, 0] for t in v]) ; [*map(abs, v)]
         torch.cat([t * 2 for t in v], -1) ; v + v ; v[::-1] ; torch.atleast_2d(*v) ; (lambda a, *b: [a, len(b)])(*v) ; torch.cat(tensors=v, dim=0)
         def use(x, v):
@@ -278,8 +278,8 @@ KINDS = {
         [row * 2 for row in v] ; v.size(-1) ; v.shape == x.shape ; v.grad_fn is None ; v.type() ; v.element_size() ; v * 2
         torch.cat([x, v]) ; x.to(v.dtype) ; torch.zeros(v.shape) ; x.type_as(v) ; v.expand_as(x) ; v.nbytes ; v.itemsize ; v.sum() ; v.mean(0)
         x if v.is_contiguous() else -x ; x.reshape(v.shape) ; torch.where(x > 0, x, v) ; x[:, :v.shape[0]] ; v is None ; v.new_zeros(2) ; -v
-        any(t for t in (v.sum() > 0,)) ; max([v.sum(), x.sum()]) ; abs(v) ; operator.mul(v, 2) ; sorted([v.sum(), x.sum()])[0] ; v.sum() in [1.0, 2.0]
-        torch.tensor([v.sum(), 1]) ; torch.tensor([[v.flatten()[0]]]) ; sum(t for t in (v, v)) ; list(map(float, [v.sum()])) ; [v.sum()] == [x.sum()]
+        any(t for t in (v.max() > 0,)) ; max([v.max(), x.max()]) ; abs(v) ; operator.mul(v, 2) ; sorted([v.max(), x.max()])[0] ; v.max() in [1.0, 2.0]
+        torch.tensor([v.max(), 1]) ; torch.tensor([[v.flatten()[0]]]) ; sum(t for t in (v, v)) ; list(map(float, [v.max()])) ; [v.max()] == [x.max()]
         v.to(torch.float32) @ x ; v.detach() ; v.data ; v.flatten() ; v.contiguous() ; v.is_meta ; v.layout ; type(v).__name__ ; v.ndim ; v == v
         x.mul(v) ; torch.result_type(x, v) ; x.add_(1) if v.requires_grad else x ; v.double() ; v.T.contiguous().stride() ; torch.empty_like(v).stride()
         def use(x, v):

@@ -375,7 +375,8 @@ def fuzz_program(program, count, seed, progress=lambda text: None):
         # What a program does to its arguments is part of its answer.
         return answer(lambda *args, **kwargs: [callee(*args, **kwargs), *tree], tree, parts_of)
 
-    return compare(program.name, functions[0], magneto.compile(functions[1]), trees, changes, count, progress, call)
+    compiled = magneto.compile(functions[1], dynamic=rng.choice((None, None, True, False)))
+    return compare(program.name, functions[0], compiled, trees, changes, count, progress, call)
 
 
 def compare(name, eager, compiled, trees, changes, count, progress, answer=answer):

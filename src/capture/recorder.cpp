@@ -304,10 +304,9 @@ void Recorder::begin() {
 void Recorder::enter_frame(Activation& activation) try {
   fault_point("note");
   if (!loose_.empty()) {
-    PyObject* arrived = nullptr;
-    for (int i = 0; i < activation.local_count(); ++i)
-      if (activation.local(i) == loose_.back().get()) arrived = loose_.back().get();
-    settle_loose(arrived);
+    std::vector<PyObject*> arguments;
+    for (int i = 0; i < activation.local_count(); ++i) arguments.push_back(activation.local(i));
+    settle_loose(activation, arguments);
   }
   PyCodeObject* code = activation.code();
   PyFunctionObject* function = activation.function();
@@ -398,10 +397,15 @@ void Recorder::spoil_by_read(Activation& self, const std::string& name) {
 // for, all() and sorted() ask tensors for their truth.
 void Recorder::settled(Activation& self) try {
   if (!active_) return;
-  if (!loose_.empty()) settle_loose(self.stack_depth() ? self.stack(self.stack_depth() - 1) : nullptr);
   const bool has_read = trace_->data_reads() != 0;
-  if (!has_read && !trace_->has_unclaimed()) return;
+  if (!has_read && !trace_->has_unclaimed() && loose_.empty()) return;
   const ErrorAside aside;
+  if (!loose_.empty()) {
+    std::vector<PyObject*> results;  // an instruction leaves three at most
+    for (int i = self.stack_depth() - 1; i >= 0 && results.size() < 3; --i) results.push_back(self.stack(i));
+    settle_loose(self, results);
+    if (!active_) return;
+  }
   constexpr const char* kUnseen = "C code that this line calls";
   if (has_read) return spoil_by_read(self, kUnseen);
   for (const graph::ValueId id : trace_->take_unclaimed())
@@ -424,16 +428,19 @@ bool Recorder::claim(graph::ValueId input) {
   return unchanged && touch_tensor(object.get());
 }
 
-// A number that a frame gives away is a symbol only as long as it is seen: sum() of a generator, or of map(lambda ...),
-// adds plain numbers. Where an instruction has it as its result, or the next frame as an argument, nothing was lost.
+// What a frame gives away, C code may read: sum() of a generator, or of map(lambda ...), adds plain numbers and joins
+// lists. Where an instruction has it as its result, or the next frame as an argument, nothing was lost.
 void Recorder::given(Activation& self, PyObject* result) {
   if (!active_ || &self == &root_ || (keeper_ && self.outer() == keeper_)) return;
-  if (carries_number(result)) loose_.push_back(Ref::share(result));
+  const bool from_outside = !is_value(result) && !is_tensor(result) && is_outside(result);
+  if (from_outside || carries_number(result)) loose_.push_back(Ref::share(result));
 }
 
-void Recorder::settle_loose(PyObject* arrived) {
-  for (const Ref& number : std::exchange(loose_, {}))
-    if (number.get() != arrived) specialise(number.get());
+void Recorder::settle_loose(Activation& self, const std::vector<PyObject*>& arrived) {
+  for (const Ref& object : std::exchange(loose_, {})) {
+    if (!active_ || std::find(arrived.begin(), arrived.end(), object.get()) != arrived.end()) continue;
+    if (!readable(self, object.get(), 1)) spoil(self, unreadable_stop_, unreadable_detail_);
+  }
 }
 
 void Recorder::fault(const char* what) {

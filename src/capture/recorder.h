@@ -191,6 +191,7 @@ class Recorder final : public Semantics, public Provenance {
   void note_cell(PyObject* cell);
   void note_partial(PyObject* partial);
   void note_callee(PyObject* object);
+  bool callable_from_c(Activation& self, PyObject* object);  ///< C code may call it: what it does is seen, or nothing
   static bool is_partial(PyObject* object) { return strcmp(Py_TYPE(object)->tp_name, "functools.partial") == 0; }
   void note_identity(PyObject* left, PyObject* right);
   PyObject* known_by_address(PyObject* object);  ///< nullptr: it is not; an address stands for its object
@@ -216,7 +217,7 @@ class Recorder final : public Semantics, public Provenance {
   void specialise(PyObject* object, int depth = 0);
   void specialise_held(PyObject* iterator, int depth = 0);  ///< numbers that C code will take out of it
   bool carries_number(PyObject* object, int depth = 0);     ///< one that is a symbol, or not looked at yet
-  void settle_loose(PyObject* arrived);
+  void settle_loose(Activation& self, const std::vector<PyObject*>& arrived);
   bool claim(graph::ValueId input);  ///< a tensor that an operator met before any primitive; false: from nowhere
   /// Whoever walks this iterator gets the very objects that Python code gave to it.
   static bool only_keeps(PyObject* iterator, int depth = 0);
@@ -304,7 +305,7 @@ class Recorder final : public Semantics, public Provenance {
   std::unordered_map<PyObject*, PyObject*> watched_;  // weak reference (owned) -> object (not)
   PyObject* death_callback_ = nullptr;
   std::unordered_map<PyObject*, size_t> dict_index_;
-  std::vector<Ref> loose_;  // numbers that frames gave to whoever called them, until they are seen to arrive
+  std::vector<Ref> loose_;              // what frames gave to whoever called them, until it is seen to arrive
   const Activation* keeper_ = nullptr;  // it runs C code that takes numbers and hands on the very same objects
   std::unordered_map<PyObject*, PyObject*> ids_;  // an int that id() gave -> the object
   std::unordered_set<PyObject*> listed_, typed_, functions_, guarded_tensors_;

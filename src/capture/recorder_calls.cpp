@@ -169,6 +169,51 @@ void Recorder::note_callee(PyObject* object) {
   }
 }
 
+// sorted(xs, key=f), map(f, xs): a Python function comes through the hook; what C code does to C code nobody sees.
+bool Recorder::callable_from_c(Activation& self, PyObject* object) {
+  if (is_partial(object) && !callable_from_c(self, reinterpret_cast<PartialObject*>(object)->function)) return false;
+  if (!PyCallable_Check(object) || PyFunction_Check(object) || is_partial(object)) {
+    note_callee(object);
+    return true;
+  }
+  PyTypeObject* type = Py_TYPE(object);
+  if (PyMethod_Check(object)) {
+    note_callee(object);
+    return PyFunction_Check(PyMethod_GET_FUNCTION(object)) || callable_from_c(self, PyMethod_GET_FUNCTION(object));
+  }
+  unreadable_stop_ = Stop::kOpaqueCall;
+  unreadable_detail_ = callable_name(object);
+  if (PyType_Check(object)) {
+    auto* made = reinterpret_cast<PyTypeObject*>(object);
+    return is_python_class(made) || is_known_constructor(made) || made == &PyType_Type ||
+           PyType_IsSubtype(made, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+  }
+  if (is_python_class(type) || is_operator(type) || strcmp(type->tp_name, "operator.itemgetter") == 0) {
+    note_callee(object);
+    return true;
+  }
+  PyObject* bound = nullptr;
+  switch (call_class(object, &bound)) {
+    case CallClass::kPure:
+    case CallClass::kOperator:
+    case CallClass::kTorch:
+    case CallClass::kStateWord:
+    case CallClass::kIgnore:
+    case CallClass::kNext:
+    case CallClass::kReadKey:
+      return !bound || readable(self, bound);
+    case CallClass::kEffect:
+    case CallClass::kEffectCopy:
+      unreadable_stop_ = Stop::kEffect;
+      return bound && is_made(bound);
+    case CallClass::kData:
+      unreadable_stop_ = Stop::kTensorData;
+      return false;
+    default:
+      return false;
+  }
+}
+
 PyObject* Recorder::call_partial(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                                  PyObject* kwnames) {
   auto* partial = reinterpret_cast<PartialObject*>(callable);

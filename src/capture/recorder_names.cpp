@@ -353,7 +353,7 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
   }
   if (PyFunction_Check(owner)) return stop_status(self, Stop::kEffect, "an assignment to an attribute of a function");
   note_class(owner);
-  if (Py_TYPE(owner)->tp_setattro != PyObject_GenericSetAttr) {
+  if (!inherits(Py_TYPE(owner), value ? "__setattr__" : "__delattr__", &PyBaseObject_Type)) {
     // __setattr__ in Python: it comes through the hook and ends in object.__setattr__.
     return Semantics::store_attr(self, owner, name, value);
   }
@@ -436,10 +436,10 @@ int Recorder::store_item(Activation& self, PyObject* container, PyObject* key, P
   if (is_made(container)) return Semantics::store_item(self, container, key, value);
   if (!is_outside(container)) return stop_status(self, Stop::kUnknownObject, Py_TYPE(container)->tp_name);
   note_class(container);
-  PyMappingMethods* mapping = Py_TYPE(container)->tp_as_mapping;
-  auto store = mapping ? mapping->mp_ass_subscript : nullptr;
+  // The method, not the slot: who overrides __delitem__ alone has a slot of its own for both.
+  const char* method = value ? "__setitem__" : "__delitem__";
   if (PyDict_Check(container) &&
-      (store == PyDict_Type.tp_as_mapping->mp_ass_subscript || store == PyODict_Type.tp_as_mapping->mp_ass_subscript)) {
+      inherits(Py_TYPE(container), method, PyODict_Check(container) ? &PyODict_Type : &PyDict_Type)) {
     if (!value) note_key(self, container, key, nullptr, source_of(container));
     snapshot(container);
     int status = Semantics::store_item(self, container, key, value);
@@ -449,7 +449,7 @@ int Recorder::store_item(Activation& self, PyObject* container, PyObject* key, P
     }
     return status;
   }
-  if (PyList_Check(container) && store == PyList_Type.tp_as_mapping->mp_ass_subscript) {
+  if (PyList_Check(container) && inherits(Py_TYPE(container), method, &PyList_Type)) {
     if (!PyLong_CheckExact(key)) return stop_status(self, Stop::kEffect, "a slice assignment");
     if (!listed_.count(container)) {  // the index must exist at every call
       note_all(self, container);
@@ -459,7 +459,8 @@ int Recorder::store_item(Activation& self, PyObject* container, PyObject* key, P
     if (status == 0) record_set(Effect::Kind::kSetItem, container, key, value, true);
     return status;
   }
-  if (is_python_class(Py_TYPE(container)) && store != PyDict_Type.tp_as_mapping->mp_ass_subscript)
+  Ref name = Ref::take(PyUnicode_InternFromString(method));
+  if (PyObject* found = _PyType_Lookup(Py_TYPE(container), name.get()); found && PyFunction_Check(found))
     return Semantics::store_item(self, container, key, value);  // __setitem__ in Python
   return stop_status(self, Stop::kEffect, std::string("an assignment to an item of ") + Py_TYPE(container)->tp_name);
 }

@@ -736,8 +736,9 @@ bool Recorder::readable(Activation& self, PyObject* object, int depth) {
     unreadable_stop_ = Stop::kOpaqueSlot;
     unreadable_detail_ = type->tp_name;
     return false;
-  } else if (PyFunction_Check(object) || PyMethod_Check(object) || is_partial(object)) {
-    note_callee(object);
+  } else if (PyFunction_Check(object) || PyMethod_Check(object) || is_partial(object) ||
+             (depth == 0 && PyCallable_Check(object) && !is_python_class(type))) {
+    return callable_from_c(self, object);
   } else if (floating(object) && !is_python_class(type) && compared_whole(object) == Whole::kNo) {
     unreadable_stop_ = Stop::kOpaqueSlot;
     unreadable_detail_ = type->tp_name;

@@ -93,7 +93,9 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
         return stop(self, unreadable_stop_, unreadable_detail_);
       if (type == &PyEnum_Type && i > 0) specialise(args[i]);  // it counts from there
       // What C code calls; and a partial of a partial takes the inner one apart.
-      if (is_callee || is_partial(args[i])) note_callee(args[i]);
+      if (is_callee && args[i] != Py_None && !callable_from_c(self, args[i]))
+        return stop(self, unreadable_stop_, unreadable_detail_);
+      if (is_partial(args[i])) note_callee(args[i]);
       continue;
     }
     if (PyTuple_CheckExact(args[i]) && is_made(args[i]) && (type == &PyTuple_Type || type == &PyList_Type)) continue;

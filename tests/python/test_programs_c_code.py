@@ -247,3 +247,181 @@ def test_sizes_stay_symbols_where_c_code_only_hands_them_on(f):
     magneto.reset()
     agree(f, [(ones(n),) for n in (4, 5, 6, 7, 9)], dynamic=True)
     assert not magneto.report().recompiles
+
+
+# ---- state that C code reads or changes. Each makes a program of its own, which is called several times.
+
+def best_of_a_dict():
+    d = {"a": 1, "b": 5}
+
+    def f(x):
+        best = max(d, key=d.get)
+        d["a"] += 2
+        return x * d[best] + len(sorted(d, key=d.get)[0])
+
+    return f
+
+
+def attrgetter():
+    class Item:
+        def __init__(self, v):
+            self.v = v
+
+    items = [Item(3), Item(1)]
+
+    def f(x):
+        least = min(items, key=operator.attrgetter("v")).v
+        items[0].v -= 1
+        return x * least
+
+    return f
+
+
+def map_of_getattr():
+    class Item:
+        v = 1
+
+    item = Item()
+
+    def f(x):
+        found = sum(map(getattr, [item], ["v"]))
+        item.v += 1
+        return x * found
+
+    return f
+
+
+def map_of_append():
+    seen = []
+
+    def f(x):
+        list(map(seen.append, [1, 2]))
+        return x * len(seen)
+
+    return f
+
+
+def map_of_get():
+    d = {"a": 1, "b": 2}
+
+    def f(x):
+        total = sum(map(d.get, ["a", "b"]))
+        d["a"] += 1
+        return x * total
+
+    return f
+
+
+def chain_of_attributes():
+    class Node:
+        def __init__(self, children):
+            self.children = children
+
+    nodes = [Node([1]), Node([2, 3])]
+
+    def f(x):
+        total = sum(itertools.chain.from_iterable(n.children for n in nodes))
+        nodes[0].children.append(4)
+        nodes[1].children[0] += 1
+        return x * total
+
+    return f
+
+
+def longest_attribute():
+    class Node:
+        def __init__(self, children):
+            self.children = children
+
+    nodes = [Node([1]), Node([2, 3])]
+
+    def f(x):
+        longest = len(max((n.children for n in nodes), key=len))
+        joined = sum((n.children for n in nodes), [])
+        nodes[0].children.append(4)
+        return x * longest + len(joined)
+
+    return f
+
+
+def counter():
+    c = collections.Counter()
+
+    def f(x):
+        c["a"] += 1
+        c.update("ab")
+        return x * c["a"] + c["b"]
+
+    return f
+
+
+def dict_with_its_own_delitem():
+    class Own(dict):
+        def __delitem__(self, key):
+            dict.__delitem__(self, key)
+
+    d = Own(a=0)
+
+    def f(x):
+        d["a"] += 1
+        if "z" in d:
+            del d["z"]
+        else:
+            d["z"] = 1
+        return x * d["a"] + len(d)
+
+    return f
+
+
+def object_with_its_own_delattr():
+    class Own:
+        def __delattr__(self, name):
+            object.__delattr__(self, name)
+
+    o = Own()
+    o.v = 0
+
+    def f(x):
+        o.v += 1
+        return x * o.v
+
+    return f
+
+
+def truth_of_objects():
+    class Flag:
+        v = 1
+
+        def __bool__(self):
+            return self.v > 2
+
+    a, b = Flag(), Flag()
+
+    def f(x):
+        found = any([a, b]) + 2 * all(t for t in (a, b)) + len(list(filter(None, [a, b])))
+        a.v += 1
+        return x * found
+
+    return f
+
+
+def random_keys():
+    r = __import__("random").Random(0)
+
+    def f(x):
+        return x * sorted([1, 2, 3, 4], key=lambda _: r.random())[0] + sum(t() for t in (r.random,))
+
+    return f
+
+
+STATE = [best_of_a_dict, attrgetter, map_of_getattr, map_of_append, map_of_get, chain_of_attributes, longest_attribute, counter,
+         dict_with_its_own_delitem, object_with_its_own_delattr, truth_of_objects, random_keys]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("make", STATE, ids=lambda make: make.__name__)
+def test_state_that_c_code_reads_or_changes(make, dynamic):
+    eager, compiled = make(), magneto.compile(make(), dynamic=dynamic, options=LIMIT)
+    for call in range(7):
+        want, have = eager(ones(2)), compiled(ones(2))
+        assert torch.equal(want, have), (call, want, have)

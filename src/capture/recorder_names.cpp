@@ -353,7 +353,8 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
   }
   if (PyFunction_Check(owner)) return stop_status(self, Stop::kEffect, "an assignment to an attribute of a function");
   note_class(owner);
-  if (!inherits(Py_TYPE(owner), value ? "__setattr__" : "__delattr__", &PyBaseObject_Type)) {
+  if (Py_TYPE(owner)->tp_setattro != PyObject_GenericSetAttr &&
+      !inherits(Py_TYPE(owner), value ? "__setattr__" : "__delattr__", &PyBaseObject_Type)) {
     // __setattr__ in Python: it comes through the hook and ends in object.__setattr__.
     return Semantics::store_attr(self, owner, name, value);
   }

@@ -2,6 +2,8 @@
 
 #include <torch/csrc/Exceptions.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/text.h"
 #include "capture/faults.h"
@@ -430,10 +432,12 @@ bool Recorder::claim(graph::ValueId input) {
 
 // What a frame gives away, C code may read: sum() of a generator, or of map(lambda ...), adds plain numbers and joins
 // lists. Where an instruction has it as its result, or the next frame as an argument, nothing was lost.
-void Recorder::given(Activation& self, PyObject* result) {
+void Recorder::given(Activation& self, PyObject* result) try {
   if (!active_ || &self == &root_ || (keeper_ && self.outer() == keeper_)) return;
   const bool from_outside = !is_value(result) && !is_tensor(result) && is_outside(result);
   if (from_outside || carries_number(result)) loose_.push_back(Ref::share(result));
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 void Recorder::settle_loose(Activation& self, const std::vector<PyObject*>& arrived) {

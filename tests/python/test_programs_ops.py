@@ -1,5 +1,6 @@
 """Tensor operators: a wide sweep, each family a program."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import arange, ones, randn, tensor, zeros
@@ -282,6 +283,11 @@ def test_empty_and_zero_dimensional_tensors():
             torch.tensor(2.0) * x, e.mean(), x[0].item() > -100
 
     same_as_eager(f, randn(3))
+
+
+@pytest.mark.parametrize("bound", [float("nan"), -float("nan"), float("inf"), 0.0])
+def test_a_bound_may_be_nan(bound):
+    same_as_eager(lambda x: (x.clamp(min=bound), x.clamp(max=bound), torch.maximum(x, torch.full((), bound))), randn(40))
 
 
 def test_foreach_operators():

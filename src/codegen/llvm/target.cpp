@@ -59,8 +59,14 @@ std::string typed(const Value& a) { return concat(type_name(a.type), " ", a.text
 std::string memory_type(Type t) { return t.dtype == Dtype::kBool ? with_lanes("i8", t.lanes) : type_name(t); }
 bool is_literal(const Value& a) { return a.text.front() != '%'; }
 
-/// A literal that is not NaN.
-bool is_number(const Value& a) { return is_literal(a) && a.text.find("0x7FF8") == std::string::npos; }
+/// A literal of f32 or f64 that is not NaN.
+bool is_number(const Value& a) {
+  const size_t at = a.text.find("0x");
+  uint64_t bits = 0;
+  if (!is_literal(a) || at == std::string::npos) return false;
+  std::from_chars(a.text.data() + at + 2, a.text.data() + a.text.size(), bits, 16);
+  return !std::isnan(std::bit_cast<double>(bits));
+}
 
 std::optional<int64_t> literal(const Value& a) {
   std::string_view text = a.text;

@@ -5,17 +5,13 @@
 Prints the slowest first. With words, only the functions whose name has one of them.
 """
 
-import argparse
-import time
-import warnings
-
 import torch
 from torch.nn import functional as F
 
 import magneto
-from measure import in_turns, table
+from measure import in_turns, settings, table
 
-# name: (function of x and y, what becomes of x and y before it)
+# what becomes of x and y before a function takes them
 ANY, POSITIVE, INSIDE = (lambda t: t), (lambda t: t.abs() + 0.1), (lambda t: t * 0.4)
 
 
@@ -46,24 +42,14 @@ def functions():
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--size", type=int, default=1 << 20)
-    parser.add_argument("only", nargs="*")
-    options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
-    clock = time.thread_time if options.threads == 1 and options.device == "cpu" else time.perf_counter
-    warnings.simplefilter("ignore")
+    options = settings(size=1 << 20)
     torch.manual_seed(0)
     wait = torch.cuda.synchronize if options.device == "cuda" else lambda: None
     rows = []
     for name, f, prepared in functions():
-        if options.only and not any(word in name for word in options.only):
+        if not options.chosen(name):
             continue
-        x, y = (prepared(torch.rand(options.size, device=options.device) * 4 - 2).to(getattr(torch, options.dtype)) for _ in range(2))
+        x, y = (prepared(torch.rand(options.size, device=options.device) * 4 - 2).to(options.dtype) for _ in range(2))
 
         def timed(g):
             def run():
@@ -74,12 +60,13 @@ def main():
         try:
             with torch.no_grad():
                 f(x, y)
-                seen = in_turns({"eager": (timed(f), ()), "magneto": (timed(magneto.compile(f)), ())}, rounds=7, budget=0.01, clock=clock)
+                seen = in_turns({"eager": (timed(f), ()), "magneto": (timed(magneto.compile(f)), ())}, rounds=7, budget=0.01, clock=options.clock)
         except (NotImplementedError, RuntimeError):
             continue  # not for this dtype
         rows.append((seen["magneto"] / seen["eager"], name, seen))
+    rows.sort(key=lambda row: -row[0])
     table(("function", "of eager", "eager us", "ours us"),
-          [(name, f"{ratio:.2f}", f"{seen['eager'] * 1e6:.0f}", f"{seen['magneto'] * 1e6:.0f}") for ratio, name, seen in sorted(rows, reverse=True, key=lambda row: row[0])])
+          [(name, f"{ratio:.2f}", *(f"{seen[side] * 1e6:.0f}" for side in ("eager", "magneto"))) for ratio, name, seen in rows])
 
 
 if __name__ == "__main__":

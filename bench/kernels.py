@@ -5,16 +5,13 @@
 With words, only the cases whose name has one of them. With one thread the time of this thread is measured.
 """
 
-import argparse
 import sys
-import time
-import warnings
 
 import torch
 from torch import nn
 
 import magneto
-from measure import Bars, in_turns, table
+from measure import Bars, in_turns, settings, table
 
 F = nn.functional
 
@@ -47,21 +44,11 @@ def cases(device, dtype):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--no-inductor", action="store_true")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("only", nargs="*")
-    options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
-    clock = time.thread_time if options.threads == 1 and options.device == "cpu" else time.perf_counter
-    warnings.simplefilter("ignore")
+    options = settings(no_inductor=False)
     wait = torch.cuda.synchronize if options.device == "cuda" else lambda: None
     bars, rows = Bars(), []
-    for name, f, args, trains in cases(options.device, getattr(torch, options.dtype)):
-        if options.only and not any(word in name for word in options.only):
+    for name, f, args, trains in cases(options.device, options.dtype):
+        if not options.chosen(name):
             continue
         sides = {"eager": f, "Magneto": magneto.compile(f)}
         if not options.no_inductor:
@@ -77,7 +64,7 @@ def main():
 
             candidates[side] = run if name.endswith("16 floats") else waited, args
         with torch.set_grad_enabled(trains):
-            times = in_turns(candidates, rounds=9, clock=clock)
+            times = in_turns(candidates, rounds=9, clock=options.clock)
         if "many" in name and options.device == "cuda":
             target = torch.empty_like(args[0])
             times["copy"] = in_turns({"copy": (lambda: (target.copy_(args[0]), wait()), ())}, rounds=9)["copy"]

@@ -3,8 +3,10 @@
 Turns matter more than anything else: whatever else the machine does then falls on every candidate alike.
 """
 
+import argparse
 import statistics
 import time
+import warnings
 
 
 def per_call(f, args, calls, clock=time.perf_counter):
@@ -29,6 +31,29 @@ def in_turns(candidates, rounds=15, calls=None, budget=0.05, clock=time.perf_cou
         for name, (f, args) in candidates.items():
             seen[name].append(per_call(f, args, counts[name], clock))
     return {name: statistics.median(times) for name, times in seen.items()}
+
+
+def settings(**more):
+    """The command line of a bench of kernels: --device, --dtype, --threads, words that choose, and `more` with their
+    defaults. With one thread of a CPU, `clock` is the time of this thread."""
+    import torch
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("only", nargs="*")
+    for name, default in more.items():
+        how = {"action": "store_true"} if default is False else {"type": type(default), "default": default}
+        parser.add_argument("--" + name.replace("_", "-"), **how)
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    options.clock = time.thread_time if options.threads == 1 and options.device == "cpu" else time.perf_counter
+    options.dtype = getattr(torch, options.dtype)
+    options.chosen = lambda name: not options.only or any(word in name for word in options.only)
+    warnings.simplefilter("ignore")
+    return options
 
 
 def once(f):

@@ -80,6 +80,7 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
   if ((type == &PyLong_Type || type == &PyFloat_Type || type == &PyComplex_Type) && count >= 1 && is_tensor(args[0]))
     return stop(self, Stop::kTensorData, std::string(type->tp_name) + "()");
   if (type == &PyUnicode_Type && count >= 1 && is_tensor(args[0])) return stop(self, Stop::kTensorData, "str()");
+  const bool copies = type == &PyTuple_Type || type == &PyList_Type || type == size_type();
   for (size_t i = 0; i < count; ++i) {
     const bool calls = type == &PyMap_Type || type == &PyFilter_Type;
     const bool walks = calls || type == &PyTuple_Type || type == &PyList_Type || type == &PyDict_Type ||
@@ -92,10 +93,11 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
       if (walks && !is_callee ? !takes_apart(self, args[i]) : !slot_known(self, args[i]))
         return stop(self, unreadable_stop_, unreadable_detail_);
       if (type == &PyEnum_Type && i > 0) specialise(args[i]);  // it counts from there
-      // What C code calls; and a partial of a partial takes the inner one apart.
-      if (is_callee && args[i] != Py_None && !callable_from_c(self, args[i]))
-        return stop(self, unreadable_stop_, unreadable_detail_);
-      if (is_partial(args[i])) note_callee(args[i]);
+      if (is_callee && args[i] != Py_None) {
+        if (!callable_from_c(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+      } else if (is_partial(args[i])) {
+        note_callee(args[i]);  // a partial of a partial takes the inner one apart
+      }
       continue;
     }
     if (PyTuple_CheckExact(args[i]) && is_made(args[i]) && (type == &PyTuple_Type || type == &PyList_Type)) continue;
@@ -104,16 +106,14 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
       continue;
     }
     // Containers that only copy references leave numbers as they are, and so do arguments of Python functions.
-    if (type == &PyTuple_Type || type == &PyList_Type || type == size_type() ||
-        (type == &PyMap_Type && PyFunction_Check(args[0]))) {
+    if (copies || (type == &PyMap_Type && PyFunction_Check(args[0]))) {
       if (!takes_apart(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
       continue;
     }
     if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
     if (type == &PySet_Type || type == &PyFrozenSet_Type) note_compared(args[i]);
   }
-  const bool copies = count == 1 && (type == &PyTuple_Type || type == &PyList_Type || type == size_type());
-  const Keeping keeping(*this, self, copies ? args[0] : nullptr);
+  const Keeping keeping(*this, self, copies && count == 1 ? args[0] : nullptr);
   PyObject* result = PyObject_Vectorcall(object, args, nargsf, kwnames);
   if (result && active_ && !is_value(result) && !info(result)) {
     if (Py_REFCNT(result) == 1)

@@ -33,6 +33,21 @@ double ulps_between(float given, double exact) {
   return std::fabs(static_cast<double>(given) - exact) / std::ldexp(1.0, exponent - 23);
 }
 
+toolchain::Library compiled(const std::string& text) {
+  return toolchain::compile_cpp(cpp::print(units_of(loop::parse(text)), host_machine()),
+                                compiler_flags(host_machine()));
+}
+
+void call(const toolchain::Library& library, const char* name, std::initializer_list<std::vector<float>*> buffers) {
+  std::vector<void*> pointers;
+  for (std::vector<float>* buffer : buffers) pointers.push_back(buffer->data());
+  const auto count = static_cast<int64_t>((*buffers.begin())->size());
+  int32_t fault = 0;
+  CpuKernel* function = nullptr;
+  library.get(function, (std::string("f_") + name).c_str());
+  function(pointers.data(), &count, 0, 1, nullptr, &fault);
+}
+
 /// All bit patterns of a half type through f32 and back, and roundings of numbers between them, in vectors and one by
 /// one.
 TEST(Math, HalvesAreConvertedExactly) {
@@ -87,8 +102,7 @@ TEST(Math, IsAsAccurateAsPromised) {
       {"sinh", [](double x) { return std::sinh(x); }, 2.5, inf},
       {"cosh", [](double x) { return std::cosh(x); }, 2, inf},
   };
-  const int64_t count = 400'001;  // odd: the last ones are computed one by one
-  std::vector<float> x(static_cast<size_t>(count)), y(x.size());
+  std::vector<float> x(400'001), y(x.size());  // odd: the last ones are computed one by one
   std::mt19937 random(7);
   for (size_t k = 0; k < x.size(); ++k) {
     x[k] = std::bit_cast<float>(static_cast<uint32_t>(random()));
@@ -106,15 +120,9 @@ TEST(Math, IsAsAccurateAsPromised) {
   for (const Function& f : functions)
     text += std::string("  kernel f_") + f.name +
             "() {\n    phase j < s0, vector 16, unroll 2 {\n      store y[j] = " + f.name + "(x[j])\n    }\n  }\n";
-  const loop::Program program = loop::parse(text + "}\n");
-  const toolchain::Library library =
-      toolchain::compile_cpp(cpp::print(units_of(program), host_machine()), compiler_flags(host_machine()));
+  const toolchain::Library library = compiled(text + "}\n");
   for (const Function& f : functions) {
-    void* const buffers[] = {x.data(), y.data()};
-    int32_t fault = 0;
-    CpuKernel* function = nullptr;
-    library.get(function, (std::string("f_") + f.name).c_str());
-    function(buffers, &count, 0, 1, nullptr, &fault);
+    call(library, f.name, {&x, &y});
     double worst = 0;
     float at = 0;
     for (size_t k = 0; k < x.size(); ++k) {
@@ -170,17 +178,10 @@ TEST(Math, OfTwoNumbersIsAsAccurateAsPromised) {
   for (const FunctionOfTwo& f : functions)
     text += std::string("  kernel f_") + f.name + "() {\n    phase j < s0, vector 16 {\n      store z[j] = " + f.name +
             "(x[j], y[j])\n    }\n  }\n";
-  const loop::Program program = loop::parse(text + "}\n");
-  const toolchain::Library library =
-      toolchain::compile_cpp(cpp::print(units_of(program), host_machine()), compiler_flags(host_machine()));
+  const toolchain::Library library = compiled(text + "}\n");
   std::vector<float> z(x.size());
-  const auto count = static_cast<int64_t>(x.size());
   for (const FunctionOfTwo& f : functions) {
-    void* const buffers[] = {x.data(), y.data(), z.data()};
-    int32_t fault = 0;
-    CpuKernel* function = nullptr;
-    library.get(function, (std::string("f_") + f.name).c_str());
-    function(buffers, &count, 0, 1, nullptr, &fault);
+    call(library, f.name, {&x, &y, &z});
     double worst = 0;
     size_t at = 0;
     for (size_t k = 0; k < x.size(); ++k) {

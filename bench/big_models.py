@@ -6,8 +6,6 @@ The peak is what torch's allocator has given out at most during a call, above wh
 """
 
 import argparse
-import gc
-import itertools
 import os
 import pathlib
 import statistics
@@ -23,6 +21,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import magneto
 from measure import table
+from memory import peak
 from test_models_big import MODELS
 from zoo import flatten
 
@@ -44,21 +43,6 @@ class Device:
             self.wait()
             times.append(time.perf_counter() - start)
         return statistics.median(times)
-
-    def peak(self, f):
-        """Megabytes at most during a call, above those before it."""
-        gc.collect()
-        if self.name == "cuda":
-            before = torch.cuda.memory_allocated()
-            torch.cuda.reset_peak_memory_stats()
-            f()
-            self.wait()
-            return (torch.cuda.max_memory_allocated() - before) / 1e6
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-            f()
-        events = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
-        sizes = (event.nbytes() for event in sorted(events, key=lambda event: event.start_ns()))
-        return max(itertools.accumulate(sizes), default=0) / 1e6
 
     def launches(self, f):
         if self.name != "cuda":
@@ -112,7 +96,7 @@ def main():
             peaks = []
             for one in (eager_call, our_call):
                 model.zero_grad()
-                peaks.append(device.peak(one))
+                peaks.append(peak(one, device.name) / 1e6)
             eager_peak, our_peak = peaks
             if options.only_memory:
                 rows.append((f"{name}, {mode}", f"{eager_peak:.1f}", f"{our_peak:.1f}", f"{our_peak / eager_peak:.3f}"))

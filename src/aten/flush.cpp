@@ -54,6 +54,8 @@ void Trace::State::read_data(const c10::StorageImpl* storage, const std::string&
 void Trace::State::run_recorded() {
   if (internal) return;  // an operator in the middle of a batch cannot start another one
   if (calls.empty()) return;
+  if (before_run) before_run();
+  if (calls.empty()) return;  // the end of an object may have read data
   Internal ours(*this);
   for (StorageIndex index : written) {
     StorageRecord& record = storages[index];

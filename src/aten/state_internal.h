@@ -13,6 +13,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -115,6 +116,8 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   std::vector<at::Tensor> constants;
   std::vector<graph::ValueId> unclaimed;
   uint32_t place = 0;
+
+  std::function<void()> before_run;  ///< as Trace::set_before_run
 
   uint64_t data_reads = 0;
   std::string last_data_read, last_refusal;

@@ -113,6 +113,11 @@ void Trace::flush(std::string_view) {
   state_->run_recorded();
 }
 
+void Trace::set_before_run(std::function<void()> release) {
+  Lock lock(*state_);
+  state_->before_run = std::move(release);
+}
+
 std::optional<ValueId> Trace::find(const at::Tensor& tensor) const {
   Lock lock(*state_);
   return state_->find(tensor);

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,9 @@ class Trace {
 
   /// Runs everything that was recorded and not yet run. Throws what the operators throw.
   void flush(std::string_view why);
+  /// Called before recorded operators are run, in the thread that runs them, with or without the GIL: whoever keeps
+  /// tensors of the trace that the program let go lets go of them now. Must not throw.
+  void set_before_run(std::function<void()> release);
 
   /// The value of a tensor that this trace made or knows as an input.
   std::optional<graph::ValueId> find(const at::Tensor& tensor) const;

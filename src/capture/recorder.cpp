@@ -19,10 +19,12 @@ Recorder::Recorder(Activation& root, Changing changing)
       trace_(std::make_unique<aten::Trace>()),
       symbols_(std::make_shared<aten::Symbols>()) {
   segment_->guards.state = StateWord::now();
+  trace_->set_before_run([this] { release_dead(); });
 }
 
 Recorder::~Recorder() {
   sketch_.reset();
+  trace_->set_before_run({});
   trace_.reset();
   for (auto& [container, copy] : originals_) Py_DECREF(copy);
   for (auto& [reference, object] : watched_) Py_DECREF(reference);
@@ -116,6 +118,38 @@ void Recorder::enter_made(PyObject* object) {
   entry.cls = Info::Class::kMade;
   entry.index = root_instruction();
   enter(object, entry);
+}
+
+// The table holds what it names, or another object could take its address. But a tuple of arguments, a bound method, a
+// list that the program has let go would keep their tensors alive while the trace computes them, layer after layer,
+// where eager has freed them. So before anything is computed, made objects that nobody else holds leave the table.
+void Recorder::release_dead() {
+  if (releasing_ || std::this_thread::get_id() != thread_) return;
+  const PyGILState_STATE gil = PyGILState_Ensure();  // torch's operators run without it
+  if (watched_.empty()) {  // else an object's end could run code, which no replay would repeat
+    releasing_ = true;
+    const ErrorAside aside;
+    Hooked nobody(nullptr);
+    const auto is_dead = [&](PyObject* object) {
+      if (Py_REFCNT(object) > 1 || !is_made(object)) return false;
+      for (const auto& [number, known] : ids_)  // the address stands for the object
+        if (object == number || object == known) return false;
+      return !PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) || !*PyObject_GET_WEAKREFS_LISTPTR(object);
+    };
+    // What holds others is younger than they are, in general; otherwise they go in the next round.
+    for (bool again = true; std::exchange(again, false);)
+      for (size_t i = held_.size(); i-- > 0;) {
+        PyObject* object = held_[i];
+        if (!object || !is_dead(object)) continue;
+        table_.erase(object);
+        held_[i] = nullptr;
+        Py_DECREF(object);
+        again = true;
+      }
+    std::erase(held_, nullptr);
+    releasing_ = false;
+  }
+  PyGILState_Release(gil);
 }
 
 void Recorder::enter_outside(PyObject* object, SourceId source) {

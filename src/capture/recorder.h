@@ -14,6 +14,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -145,6 +146,7 @@ class Recorder final : public Semantics, public Provenance {
   bool watch_death(PyObject* object);  ///< an object whose end runs code: it is not held, its death is seen
   static PyObject* on_death(PyObject* capsule, PyObject* reference);
   void enter_made(PyObject* object);
+  void release_dead();  ///< made objects that only the table holds, and with them the tensors that they hold
   bool is_made(PyObject* object) {
     Info* i = info(object);
     return i && i->cls == Info::Class::kMade;
@@ -327,6 +329,8 @@ class Recorder final : public Semantics, public Provenance {
   std::vector<std::pair<int, PyObject*>> entry_slots_;  // what each local held when the segment began (borrowed, held)
   PyObject* handled_ = nullptr;                         // what was handled when the segment began (borrowed)
   int caught_at_ = -1;                                  // root instruction whose exception the root caught last
+  const std::thread::id thread_ = std::this_thread::get_id();
+  bool releasing_ = false;
   Trouble trouble_;
   std::string fault_;  // what the last fault said
 };

@@ -142,7 +142,7 @@ class Arranging {
 
   void check_stores() {
     for (const graph::Store& store : values_.graph.stores) {
-      const size_t input = input_of(store.into);
+      const size_t input = input_of(graph::outside_of(values_.graph, store.into));
       if (input >= joint_.inputs) {
         made_.reason = "the backward writes to a gradient that it was given";
         return;
@@ -151,7 +151,8 @@ class Arranging {
         made_.reason = "an input that needs a gradient is written to";
         return;
       }
-      made_.stored.push_back(input);
+      if (std::find(made_.stored.begin(), made_.stored.end(), input) == made_.stored.end())
+        made_.stored.push_back(input);
     }
   }
 

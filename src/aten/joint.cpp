@@ -239,11 +239,9 @@ class Joining {
       const graph::Node& node = from_.node(maker);
       const Operator& op = operator_named(node.op);
       if (op.way == Way::kRestride) return id;  // the same tensor object, which looks otherwise now
-      if (op.way != Way::kView && !(op.declared && op.declared->view)) return id;
-      if (op.way != Way::kView) {  // _unsafe_view: memory that is shared, though nobody says so
-        id = std::get<ValueId>(node.args.at(0));
-        continue;
-      }
+      // _unsafe_view shares memory, too, but autograd does not know: what is written to its result is no part of the
+      // history of its argument.
+      if (op.way != Way::kView) return id;
       size_t shared = 0;
       while (shared < op.aliases.size() && !op.aliases[shared]) ++shared;
       const auto* below = shared < node.args.size() ? std::get_if<ValueId>(&node.args[shared]) : nullptr;

@@ -133,6 +133,7 @@ struct Kernels::Body {
       if (output.buffer.valid()) is_kept[output.buffer.index()] = true;
     is_written.resize(signature.inputs.size());
     for (const plan::Signature::Store& store : signature.stores) {
+      store_layouts.emplace_back(store.type);
       is_kept[store.value.index()] = true;
       is_written[of_buffer[store.into.index()].index] = true;  // only inputs are stored to
     }
@@ -149,6 +150,7 @@ struct Kernels::Body {
   runtime::Runner runner;
   std::vector<Layout> layouts;         ///< of buffers
   std::vector<Layout> output_layouts;  ///< of outputs
+  std::vector<Layout> store_layouts;   ///< of what is stored to
   std::vector<bool> is_whole;          ///< of outputs: the tensor of the buffer itself, not a view of it
   std::vector<bool> is_kept;           ///< of buffers: an output or a store wants it at the end
   std::vector<bool> is_written;        ///< of inputs: it is stored to
@@ -267,11 +269,19 @@ struct Kernels::Body::Run {
     return tensor(id);
   }
 
+  /// A tensor of this type over the memory of another.
+  at::Tensor shown(const at::Tensor& tensor, const TensorType& type, const Layout& layout) const {
+    return layout.with(symbols, [&](c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+      return tensor.as_strided(sizes, strides, type.offset.evaluate(symbols));
+    });
+  }
+
   void store() {
     c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
-    for (const plan::Signature::Store& store : body.signature.stores) {
+    for (size_t k = 0; k < body.signature.stores.size(); ++k) {
+      const plan::Signature::Store& store = body.signature.stores[k];
       changed = true;
-      tensor(store.into).copy_(finished(store.value));
+      shown(tensor(store.into), store.type, body.store_layouts[k]).copy_(finished(store.value));
     }
     for (size_t i = 0; i < body.around.bumps.size(); ++i)
       for (int n = 0; n < body.around.bumps[i]; ++n) inputs[i].unsafeGetTensorImpl()->bump_version();
@@ -281,10 +291,7 @@ struct Kernels::Body::Run {
     const plan::Signature::Output& output = body.signature.outputs[k];
     if (!output.buffer.valid()) return {};
     const at::Tensor& whole = finished(output.buffer);
-    if (body.is_whole[k]) return whole;
-    return body.output_layouts[k].with(symbols, [&](c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-      return whole.as_strided(sizes, strides, output.type.offset.evaluate(symbols));
-    });
+    return body.is_whole[k] ? whole : shown(whole, output.type, body.output_layouts[k]);
   }
 };
 

@@ -19,6 +19,7 @@
 #include "aten/watch_internal.h"
 #include "base/check.h"
 #include "base/text.h"
+#include "types/overlap.h"
 
 namespace magneto::aten {
 
@@ -224,8 +225,28 @@ class Recording {
     return item < 0 ? std::get<ValueId>(arg) : std::get<std::vector<ValueId>>(arg)[item];
   }
 
+  // torch refuses some writes to elements that share a place, and some to places that are read as well; of the others
+  // it depends on the kernel what comes out.
+  bool writes_to_shared_places() const {
+    if (!op_.writes_anything || op_.way == Way::kRestride) return false;
+    for (const TensorPlace& place : tensors_) {
+      if (!op_.writes[place.argument]) continue;
+      const ValueId target = value_at(place.argument, place.item);
+      const types::TensorType& type = state_.graph.value(target).type;
+      if (!types::has_distinct_elements(type)) return true;
+      for (const TensorPlace& other : tensors_) {
+        const ValueId read = value_at(other.argument, other.item);
+        if (read != target && state_.values[read.index()].storage == state_.values[target.index()].storage &&
+            types::overlap(type, state_.graph.value(read).type) == types::Overlap::kUnknown)
+          return true;
+      }
+    }
+    return false;
+  }
+
   // Division of integers by a tensor: eager raises where a divisor is zero.
   bool must_run_at_once() const {
+    if (writes_to_shared_places()) return true;
     if (!op_.divides || args_.size() < 2 || !std::holds_alternative<ValueId>(args_[1])) return false;
     for (const TensorPlace& place : tensors_)
       if (!c10::isIntegralType(place.tensor.scalar_type(), /*includeBool=*/true)) return false;

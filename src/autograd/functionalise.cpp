@@ -1,23 +1,29 @@
-// A tensor object is a way to look at memory. So there are two tables: *memories*, each with the value that it holds
-// now, and *looks*, each a view of another look or the whole of a memory. Every recorded tensor has a look.
+// A tensor object is a way to look at memory. So there are two tables: *storages*, each with the value that it holds
+// now (its version), and *views*, each a view of another one or the whole of a storage. Every recorded tensor has one.
 //
-//   %1 = aten::select.int(%0, 0, 2)        look 1: select(look 0, 0, 2), look 0: the memory of %0
-//   %1 = aten::mul_.Tensor(%1, 2.0)        a write through look 1
-//   %3 = aten::neg(%0)                     reads look 0
+//   %1 = aten::select.int(%0, 0, 2)        view 1: select(view 0, 0, 2), view 0: the storage of %0
+//   %1 = aten::mul_.Tensor(%1, 2.0)        a write through view 1
+//   %3 = aten::neg(%0)                     reads view 0
 //
-// *Reading* a look applies its view to what the look below reads as. The answer is kept together with the value that it
-// was made from: it holds until the memory changes.
-// *Writing* a look takes the operator that gives what is written as a result (Op::functional), then asks each view on
-// the way down for the tensor below with the new value in the place of the view (Op::put): select_scatter here. At the
-// bottom it is the memory's new value.
+// *Reading* a view applies it to what the view below reads as. The answer is kept together with the value that it was
+// made from: it holds until the storage has another version.
+// *Writing* through a view takes the operator that gives what is written as a result (Op::functional), then asks each
+// view on the way down for the tensor below with the new value in its place (Op::put): select_scatter here. At the
+// bottom it is the new version of the storage.
 //
 //   %4 = aten::select.int(%0, 0, 2)
 //   %5 = aten::mul.Tensor(%4, 2.0)
 //   %6 = aten::select_scatter(%0, %5, 0, 2)
 //   %3 = aten::neg(%6)
-//   store %6 -> %0
+//   %7 = aten::select.int(%0, 0, 2)
+//   store %5 -> %7
 //
-// Reading again is not asked of views that were just written: the value is known on the whole way down.
+// Reading again is not asked of views that were just written: the value is known on the whole way down. An input is
+// stored to where it was written, and nowhere else: each view that was written through has its store, in order.
+//
+// Three things are not true of values, so that such programs stay as they are: a write to a tensor some of whose
+// elements lie in the same place, an operator that reads places which it writes (but for the same element), and a view
+// by strides of memory that has gaps.
 #include "autograd/functionalise.h"
 
 #include <algorithm>
@@ -26,6 +32,7 @@
 #include "base/text.h"
 #include "ops/expander.h"
 #include "ops/op.h"
+#include "types/overlap.h"
 
 namespace magneto::autograd {
 
@@ -35,31 +42,43 @@ using graph::Arg;
 using graph::Graph;
 using graph::Node;
 using graph::ValueId;
+using types::Overlap;
 using types::TensorType;
 
-using MemoryId = base::Id<struct MemoryTag>;
-using LookId = base::Id<struct LookTag>;
+using StorageId = base::Id<struct StorageTag>;
+using ViewId = base::Id<struct ViewTag>;
 
-struct Memory {
+struct Storage {
   ValueId first, now;  ///< values of the new graph
   bool is_input = false;
-  types::Expr shift;  ///< recorded offsets of views minus those in the new graph
+  types::Expr offset;  ///< of the recorded tensor that is the whole. Versions start at 0, and so does what is made here
+  /// What was written to it, in order, by the last write through each view.
+  std::vector<std::pair<ViewId, ValueId>> written = {};
 };
 
-struct Look {
-  MemoryId memory;
-  LookId below;  ///< invalid: the whole memory
-  Node view;     ///< its first argument is `below`, whatever is written there; places and values of the new graph
+/// The value of a view, while what is below has the value `from`.
+struct Made {
+  ValueId value, from;
+  bool is_applied = false;  ///< it is the view of `from`, not what was written through it
+};
+
+struct View {
+  StorageId storage;
+  ViewId below;  ///< invalid: the whole storage
+  Node node;     ///< its first argument is `below`, whatever is written there; places and values of the new graph
   size_t output = 0;
   std::vector<TensorType> types;  ///< as recorded, of all results of the view
-  ValueId value, made_from;       ///< what it reads as while `below` reads as made_from
-  size_t group = 0;               ///< looks of one node: the results of a split
+  Made read = {};                 ///< the view's elements: applied to what is below, or what was written through it
+  Made shown = {};                ///< the view applied to a version of the storage, also after it was written through
+  size_t group = 0;               ///< views of one node: the results of a split
+  bool by_strides = false;        ///< it counts in memory, whatever the tensor below looks like
+  const TensorType& type() const { return types[output]; }
 };
 
 class Functionalising {
  public:
   Functionalising(const Graph& from, types::Dtype default_dtype)
-      : from_(from), default_dtype_(default_dtype), looks_of_(from.values().size()) {}
+      : from_(from), default_dtype_(default_dtype), views_of_(from.values().size()) {}
 
   Functional run() {
     made_.graph.conditions = from_.conditions;
@@ -67,15 +86,15 @@ class Functionalising {
       outside(id, made_.graph.add_input(from_.value(id).type, from_.value(id).name));
     for (const ValueId id : from_.constants()) {
       outside(id, made_.graph.add_constant(from_.value(id).type));
-      made_.graph.value(memories_.back().first).name = from_.value(id).name;
+      made_.graph.value(storages_.back().first).name = from_.value(id).name;
     }
     for (const Node& node : from_.nodes()) {
       this->node(node);
       if (!made_.reason.empty()) return std::move(made_);
     }
     for (const ValueId id : from_.outputs) output(id);
-    for (const Memory& memory : memories_)
-      if (memory.is_input && memory.now != memory.first) made_.graph.stores.push_back({memory.now, memory.first});
+    for (Storage& storage : storages_)
+      if (storage.is_input) store(storage);
     return std::move(made_);
   }
 
@@ -90,45 +109,47 @@ class Functionalising {
     if (place.line > 0) made_.reason += base::concat(" (", place.file, ":", place.line, ")");
   }
 
-  // ---- memories and looks ------------------------------------------------------------------------------------------
+  // ---- storages and views ------------------------------------------------------------------------------------------
 
-  LookId whole(ValueId value, bool is_input) {
-    memories_.push_back({value, value, is_input, 0});
-    looks_.push_back({MemoryId(memories_.size() - 1), {}, {}, 0, {}, {}, {}, 0});
-    return LookId(looks_.size() - 1);
+  void whole(ValueId recorded, ValueId value, bool is_input) {
+    const TensorType& type = from_.value(recorded).type;
+    storages_.push_back({value, value, is_input, type.offset});
+    views_.push_back({.storage = StorageId(storages_.size() - 1), .below = {}, .node = {}, .types = {type}});
+    views_of_[recorded.index()] = ViewId(views_.size() - 1);
   }
   void outside(ValueId recorded, ValueId value) {
     const auto& inputs = from_.inputs();
-    looks_of_[recorded.index()] = whole(value, std::binary_search(inputs.begin(), inputs.end(), recorded));
+    whole(recorded, value, std::binary_search(inputs.begin(), inputs.end(), recorded));
   }
-  Look& look(LookId id) { return looks_[id.index()]; }
-  Memory& memory(LookId id) { return memories_[look(id).memory.index()]; }
-  LookId look_of(ValueId recorded) const {
-    base::check(looks_of_[recorded.index()].valid(), "functionalise: %", recorded.index(),
+  ValueId fresh(ValueId recorded) {
+    TensorType type = from_.value(recorded).type;
+    type.offset = 0;
+    const ValueId value = graph().add_value(std::move(type));
+    whole(recorded, value, false);
+    return value;
+  }
+  View& view(ViewId id) { return views_[id.index()]; }
+  Storage& storage(ViewId id) { return storages_[view(id).storage.index()]; }
+  bool is_written(ViewId id) { return storage(id).now != storage(id).first; }
+  ViewId view_of(ValueId recorded) const {
+    base::check(views_of_[recorded.index()].valid(), "functionalise: %", recorded.index(),
                 " is read before it is made");
-    return looks_of_[recorded.index()];
+    return views_of_[recorded.index()];
   }
 
-  /// Whether `value` is this look as a view of memory, not the value that was last written through it.
-  bool is_in_memory(LookId id, ValueId value) {
-    if (!look(id).below.valid()) return true;
-    const graph::NodeId maker = graph().value(value).maker;
-    if (!maker.valid() || graph().node(maker).op != look(id).view.op) return false;
-    const auto* below = std::get_if<ValueId>(&graph().node(maker).args[0]);
-    return below && is_in_memory(look(id).below, *below);
-  }
-
-  /// The types of a view over `below`: as recorded where that is memory, else as the table says; nothing: it cannot
-  /// say.
-  std::optional<std::vector<TensorType>> types_over(LookId id, const Node& view, ValueId below,
-                                                    const types::Expr& shift) {
-    std::vector<TensorType> types = look(id).types;
-    if (is_in_memory(look(id).below, below)) {
+  /// The types of a view's results over `below`. As recorded where `below` lies in memory as what the view was taken
+  /// of; else as the table says; nothing: it cannot say.
+  std::optional<std::vector<TensorType>> types_over(ViewId id, const Node& node, ValueId below) {
+    std::vector<TensorType> types = view(id).types;
+    const types::Expr shift = shift_of(id, below);
+    TensorType recorded = view(view(id).below).type();
+    recorded.offset = recorded.offset - shift;
+    if (graph().value(below).type == recorded) {
       for (TensorType& type : types) type.offset = type.offset - shift;
       return types;
     }
-    const ops::Op* op = ops::find(view.op);
-    const auto results = op && op->type ? op->type({view.args, &graph(), default_dtype_}) : std::nullopt;
+    const ops::Op* op = ops::find(node.op);
+    const auto results = op && op->type ? op->type({node.args, &graph(), default_dtype_}) : std::nullopt;
     if (!results || results->size() != types.size()) return std::nullopt;
     for (size_t k = 0; k < types.size(); ++k) {
       if ((*results)[k].type.sizes != types[k].sizes) return std::nullopt;
@@ -136,69 +157,92 @@ class Functionalising {
     }
     return types;
   }
-
-  /// Adds the view of a look over `below`; its value, or an invalid one when the table has no types for it.
-  ValueId apply(LookId id, ValueId below, const types::Expr& shift) {
-    Node view = look(id).view;
-    view.args[0] = below;
-    view.outputs.clear();
-    const auto types = types_over(id, view, below, shift);
-    if (!types) return {};
-    for (const TensorType& type : *types) view.outputs.push_back(graph().add_value(type));
-    const std::vector<ValueId> all = view.outputs;
-    graph().add_node(std::move(view));
-    // The other results of the same split need no node of their own. Looks of one node stand side by side.
-    size_t first = id.index();
-    while (first > 0 && looks_[first - 1].group == look(id).group) --first;
-    for (size_t k = first; k < looks_.size() && looks_[k].group == look(id).group; ++k) {
-      looks_[k].value = all[looks_[k].output];
-      looks_[k].made_from = below;
+  /// Recorded offsets minus those of views of `below`, which shows some version of the view's storage. Views of an
+  /// input count from the start of the input's storage.
+  types::Expr shift_of(ViewId id, ValueId below) {
+    const ValueId first = storage(id).first;
+    while (is_written(id) && below != first && graph().value(below).maker.valid()) {
+      const Node& maker = graph().node(graph().value(below).maker);
+      const ops::Op* op = ops::find(maker.op);
+      if (!op || !op->view) return storage(id).offset;
+      below = std::get<ValueId>(maker.args[0]);
     }
-    return all[look(id).output];
+    return storage(id).offset - (below == first || !is_written(id) ? graph().value(first).type.offset : types::Expr(0));
   }
 
-  ValueId read(LookId id) {
-    if (!look(id).below.valid()) return memory(id).now;
-    const ValueId below = read(look(id).below);
-    if (look(id).made_from == below) return look(id).value;
-    const ValueId value = apply(id, below, memory(id).shift);
-    return value.valid() ? value : read_view(id, memory(id).now, memory(id).shift);
+  /// Adds the node of a view over `below`; all its results, none when the table has no types for them.
+  std::vector<ValueId> apply(ViewId id, ValueId below) {
+    Node node = view(id).node;
+    node.args[0] = below;
+    node.outputs.clear();
+    const auto types = types_over(id, node, below);
+    if (!types) return {};
+    for (const TensorType& type : *types) node.outputs.push_back(graph().add_value(type));
+    const std::vector<ValueId> all = node.outputs;
+    graph().add_node(std::move(node));
+    return all;
+  }
+  /// Calls `use` with all views of the node that made this one: the results of one split need one node. They stand side
+  /// by side.
+  template <class Use>
+  void for_group(ViewId id, const Use& use) {
+    const size_t group = view(id).group;
+    size_t k = id.index();
+    while (k > 0 && views_[k - 1].group == group) --k;
+    for (; k < views_.size() && views_[k].group == group; ++k) use(views_[k]);
   }
 
-  /// The look as a view of a value of its memory, whatever was written through it: what an output means.
-  ValueId read_view(LookId id, ValueId bottom, const types::Expr& shift) {
-    if (!look(id).below.valid()) return bottom;
-    const ValueId below = read_view(look(id).below, bottom, shift);
-    if (look(id).made_from == below && is_in_memory(id, look(id).value)) return look(id).value;
-    return apply(id, below, shift);
+  ValueId read(ViewId id) {
+    if (!view(id).below.valid()) return storage(id).now;
+    const ValueId below = read(view(id).below);
+    if (view(id).read.from == below) return view(id).read.value;
+    const std::vector<ValueId> all = apply(id, below);
+    if (all.empty()) return show(id, storage(id).now);
+    for_group(id, [&](View& one) { one.read = {all[one.output], below, true}; });
+    return view(id).read.value;
   }
 
-  bool reads_by_strides(LookId id) {
-    for (; look(id).below.valid(); id = look(id).below)
-      if (const ops::Op* op = ops::find(look(id).view.op); op && op->by_strides) return true;
-    return false;
+  /// The view over a version of its storage, whatever was written through it: what an output means. Invalid: the table
+  /// has no types for it.
+  ValueId show(ViewId id, ValueId version) {
+    if (!view(id).below.valid()) return version;
+    const ValueId below = show(view(id).below, version);
+    if (!below.valid()) return {};
+    for (const Made& known : {view(id).shown, view(id).read})
+      if (known.from == below && known.is_applied) return known.value;
+    const std::vector<ValueId> all = apply(id, below);
+    if (all.empty()) return {};
+    for_group(id, [&](View& one) { one.shown = {all[one.output], below, true}; });
+    return view(id).shown.value;
   }
 
-  /// Whether strides show the same elements of every value that this memory will hold: it was made here, so its values
-  /// are all there is of it, and they have its layout without gaps. An input may be a part of something larger.
-  bool strides_hold(LookId id) {
-    if (memory(id).is_input || from_outside(id)) return false;
-    const TensorType& type = graph().value(memory(id).first).type;
-    types::Expr extent = 1;
-    for (size_t d = 0; d < type.sizes.size(); ++d) extent = extent + (type.sizes[d] - types::Expr(1)) * type.strides[d];
-    return extent == types::numel(type.sizes) && type.offset == types::Expr(0);
-  }
-  bool from_outside(LookId id) { return graph().comes_from_outside(memory(id).first); }
-
-  /// A look by strides lies on the memory itself, whatever tensor it was taken of.
-  void lay_on_memory(Look& view) {
-    if (!strides_hold(view.below)) return;
-    while (look(view.below).below.valid()) view.below = look(view.below).below;
-    const TensorType& type = view.types[0];
-    view.view.args = {view.view.args[0], type.sizes, type.strides, type.offset};
+  bool reads_by_strides(ViewId id) {
+    while (view(id).below.valid() && !view(id).by_strides) id = view(id).below;
+    return view(id).by_strides;
   }
 
-  /// The new value of a memory has the layout of the old one, so that views of it are what they were.
+  /// Whether strides show the same elements of every version of this storage: it was made here, so its values are all
+  /// there is of it, and they have its layout without gaps. An input may be a part of something larger.
+  bool strides_hold(ViewId id) {
+    if (graph().comes_from_outside(storage(id).first)) return false;
+    const TensorType& type = graph().value(storage(id).first).type;
+    return types::dense_strides(type) == type.strides && storage(id).offset == types::Expr(0);
+  }
+
+  /// A view by strides counts in memory: in that of the outside as it was, or in one that strides hold for.
+  bool may_look_by_strides(ViewId id) {
+    return strides_hold(id) || (!is_written(id) && storage(id).offset == graph().value(storage(id).first).type.offset);
+  }
+
+  /// A view by strides lies on the storage itself, whatever tensor it was taken of.
+  void lay_on_storage(View& made) {
+    if (!strides_hold(made.below)) return;
+    while (view(made.below).below.valid()) made.below = view(made.below).below;
+    const TensorType& type = made.types[0];
+    made.node.args = {made.node.args[0], type.sizes, type.strides, type.offset};
+  }
+
+  /// The new version of a storage has the layout of the old one, so that views of it are what they were.
   ValueId laid_out_as(ValueId value, TensorType type, const Node& like) {
     type.offset = 0;
     const graph::Value& made = graph().value(value);
@@ -214,37 +258,49 @@ class Functionalising {
     return ops::Expander(graph(), none, here, {}).laid_out(value, type);
   }
 
-  void write(const Node& node, LookId id, ValueId value) {
-    std::vector<std::pair<LookId, ValueId>> way;  // what each look reads as from now on
-    while (look(id).below.valid()) {
-      way.emplace_back(id, value);
-      const LookId below = look(id).below;
-      const ops::Op* op = ops::find(look(id).view.op);
-      if (!op || !op->put) return stop(node, "writes through ", look(id).view.op, ", which cannot be undone");
-      Node view = look(id).view;
-      view.args[0] = read(below);
-      view.place = look(id).view.place;
-      const ops::Call call{view.args, &graph(), default_dtype_};
-      ops::Expander expander(graph(), call, view, {});
-      value = op->put(expander, look(id).output, value);
+  void write(const Node& node, ViewId id, ValueId value) {
+    std::vector<std::pair<ViewId, ValueId>> way;  // what each view reads as from now on
+    ViewId bottom = id;
+    const ValueId given = value;
+    while (view(bottom).below.valid()) {
+      way.emplace_back(bottom, value);
+      const ViewId below = view(bottom).below;
+      const ops::Op* op = ops::find(view(bottom).node.op);
+      if (!op || !op->put) return stop(node, "writes through ", view(bottom).node.op, ", which cannot be undone");
+      Node put = view(bottom).node;
+      put.args[0] = read(below);
+      if (!std::get<ValueId>(put.args[0]).valid()) return no_answer(node);
+      const ops::Call call{put.args, &graph(), default_dtype_};
+      ops::Expander expander(graph(), call, put, {});
+      value = op->put(expander, view(bottom).output, value);
       if (expander.failed || !value.valid())
-        return stop(node, "writes through ", look(id).view.op, ", which has no answer for these sizes");
-      id = below;
+        return stop(node, "writes through ", view(bottom).node.op, ", which has no answer for these sizes");
+      bottom = below;
     }
-    value = laid_out_as(value, graph().value(memory(id).first).type, node);
-    Memory& changed = memory(id);
-    // Values start at offset 0; a view of the input itself counts from the start of the input's storage.
-    if (changed.now == changed.first) changed.shift = graph().value(changed.first).type.offset;
+    Storage& changed = storage(bottom);
+    value = laid_out_as(value, graph().value(changed.first).type, node);
     changed.now = value;
+    if (changed.is_input) note_write(changed, id, way.empty() ? value : given);
     ValueId below = value;
     for (size_t k = way.size(); k-- > 0;) {
-      look(way[k].first).value = way[k].second;
-      look(way[k].first).made_from = below;
+      view(way[k].first).read = {way[k].second, below};
       below = way[k].second;
     }
   }
 
+  /// A later write to the same places, or to all, makes an earlier one's store needless.
+  void note_write(Storage& changed, ViewId id, ValueId value) {
+    std::erase_if(changed.written, [&](const auto& earlier) {
+      return !view(id).below.valid() || types::overlap(view(id).type(), view(earlier.first).type()) == Overlap::kSame;
+    });
+    changed.written.emplace_back(id, value);
+  }
+
   // ---- nodes -------------------------------------------------------------------------------------------------------
+
+  void no_answer(const Node& node) {
+    stop(node, "looks at written memory in a way that has no answer for these sizes");
+  }
 
   bool is_made(const Node& node, ValueId id) const {
     const graph::NodeId maker = from_.value(id).maker;
@@ -254,7 +310,12 @@ class Functionalising {
   Node copied(const Node& node) {
     Node copy = node;
     copy.place = graph().add_place(from_.places().at(node.place));
-    const auto current = [&](ValueId id) { return id.valid() ? read(look_of(id)) : id; };
+    const auto current = [&](ValueId id) {
+      if (!id.valid()) return id;
+      const ValueId now = read(view_of(id));
+      if (!now.valid()) no_answer(node);
+      return now;
+    };
     for (Arg& arg : copy.args) {
       if (auto* one = std::get_if<ValueId>(&arg)) *one = current(*one);
       if (auto* list = std::get_if<std::vector<ValueId>>(&arg))
@@ -268,13 +329,12 @@ class Functionalising {
     // torch does not say so, but its result is its argument's memory, which counts no versions
     if (node.op == "aten::data") return stop(node, "gives memory a second name");
     graph::for_each_read(node, [&](ValueId id) {
-      const LookId at = look_of(id);
-      if (memory(at).now != memory(at).first && reads_by_strides(at) && !strides_hold(at))
-        stop(node, "reads memory by strides that was written to");
+      const ViewId at = view_of(id);
+      if (reads_by_strides(at) && !may_look_by_strides(at)) stop(node, "reads memory by strides that was written to");
     });
     if (!made_.reason.empty()) return;
     if (op && op->changes_shape) return change_shape(*op, node);
-    if (op && op->view) return view(*op, node);
+    if (op && op->view) return add_view(*op, node);
     std::vector<int> written;
     if (op && (!op->writes_if || op->writes_if({node.args, &from_, default_dtype_})))
       for (const int i : op->writes)
@@ -285,75 +345,114 @@ class Functionalising {
     for (const ValueId id : node.outputs) gives_old = gives_old || (id.valid() && !is_made(node, id));
     if (gives_old) return stop(node, "changes a tensor, and what it writes is not known");
     Node copy = copied(node);
+    if (!made_.reason.empty()) return;
     for (ValueId& id : copy.outputs)
       if (id.valid()) id = fresh(id);
     graph().add_node(std::move(copy));
   }
 
-  ValueId fresh(ValueId recorded) {
-    const ValueId value = graph().add_value(from_.value(recorded).type);
-    looks_of_[recorded.index()] = whole(value, false);
-    return value;
-  }
-
-  void view(const ops::Op& op, const Node& node) {
+  void add_view(const ops::Op& op, const Node& node) {
     const auto* of = std::get_if<ValueId>(&node.args.at(0));
     if (!of || !of->valid()) return stop(node, "is a view of no tensor");
-    const LookId below = look_of(*of);
-    if (op.by_strides && memory(below).now != memory(below).first && !strides_hold(below))
-      return stop(node, "looks by strides at memory that was written to");
+    const ViewId below = view_of(*of);
+    const bool by_sizes = !op.functional.empty() && is_view_by_sizes(op, node);
+    const bool by_strides = op.by_strides || (!op.functional.empty() && !by_sizes);
+    if (by_strides && !may_look_by_strides(below)) return stop(node, "looks by strides at memory that was written to");
     Node copy = copied(node);
+    if (by_sizes) {
+      copy.op = op.functional;
+      copy.args.resize(2);
+    }
     std::vector<TensorType> types;
     for (const ValueId id : node.outputs) types.push_back(from_.value(id).type);
     ++groups_;
     for (size_t k = 0; k < node.outputs.size(); ++k) {
       if (!is_made(node, node.outputs[k])) continue;  // lift_fresh and its like: the tensor itself
-      looks_.push_back({look(below).memory, below, copy, k, types, {}, {}, groups_});
-      if (op.by_strides) lay_on_memory(looks_.back());
-      looks_of_[node.outputs[k].index()] = LookId(looks_.size() - 1);
+      views_.push_back({.storage = view(below).storage,
+                        .below = below,
+                        .node = copy,
+                        .output = k,
+                        .types = types,
+                        .group = groups_,
+                        .by_strides = by_strides});
+      if (op.by_strides) lay_on_storage(views_.back());
+      views_of_[node.outputs[k].index()] = ViewId(views_.size() - 1);
     }
+  }
+
+  /// Whether the strides that a view is told are those that follow from its sizes: then it is a view of any layout.
+  bool is_view_by_sizes(const ops::Op& op, const Node& node) const {
+    const ops::Op* other = ops::find(op.functional);
+    const std::span<const Arg> sizes(node.args.data(), 2);
+    const auto results = other && other->type ? other->type({sizes, &from_, default_dtype_}) : std::nullopt;
+    return results && results->size() == 1 && (*results)[0].type == from_.value(node.outputs.at(0)).type;
   }
 
   void change_shape(const ops::Op& op, const Node& node) {
     const auto* id = std::get_if<ValueId>(&node.args.at(0));
     if (!id || !id->valid()) return stop(node, "changes the shape of no tensor");
-    const LookId below = look_of(*id);
+    const ViewId below = view_of(*id);
     if (from_.comes_from_outside(*id)) return stop(node, "changes the shape of an input");
-    const ops::Op* view = ops::find(op.functional);
-    const ValueId now = read(below);
+    const ops::Op* other = ops::find(op.functional);
     Node copy = copied(node);
     copy.op = op.functional;
-    const auto results = view && view->type ? view->type({copy.args, &graph(), default_dtype_}) : std::nullopt;
-    if (!results || results->size() != 1 || !now.valid()) return stop(node, "has no answer for these sizes");
-    if (view->by_strides && memory(below).now != memory(below).first && !strides_hold(below))
+    if (!other || !other->view) return stop(node, "has no answer for these sizes");
+    if (other->by_strides && !may_look_by_strides(below))
       return stop(node, "looks by strides at memory that was written to");
-    TensorType type = (*results)[0].type;
-    type.offset = type.offset + memory(below).shift;
-    looks_.push_back({look(below).memory, below, std::move(copy), 0, {std::move(type)}, {}, {}, ++groups_});
-    if (view->by_strides) lay_on_memory(looks_.back());
     // A value has one type: the tensor goes on as another value, or as the same one where its type stayed.
     const ValueId changed = node.outputs.empty() || !node.outputs[0].valid() ? *id : node.outputs[0];
-    looks_of_[changed.index()] = LookId(looks_.size() - 1);
+    views_.push_back({.storage = view(below).storage,
+                      .below = below,
+                      .node = std::move(copy),
+                      .types = {from_.value(changed).type},
+                      .group = ++groups_,
+                      .by_strides = other->by_strides});
+    if (other->by_strides) lay_on_storage(views_.back());
+    views_of_[changed.index()] = ViewId(views_.size() - 1);
+  }
+
+  /// Values are all read before anything is written, and an element has one place. Memory need not be so.
+  bool writes_as_values(const Node& node, const std::vector<int>& written) {
+    for (const int i : written) {
+      const ValueId target = std::get<ValueId>(node.args[static_cast<size_t>(i)]);
+      const TensorType& type = from_.value(target).type;
+      if (!types::has_distinct_elements(type)) {
+        stop(node, "writes to a tensor whose elements share places in memory");
+        return false;
+      }
+      bool apart = true;
+      graph::for_each_read(node, [&](ValueId id) {
+        if (id != target && view(view_of(id)).storage == view(view_of(target)).storage)
+          apart = apart && types::overlap(type, from_.value(id).type) != Overlap::kUnknown;
+      });
+      if (!apart) {
+        stop(node, "reads memory that it writes to");
+        return false;
+      }
+    }
+    return true;
   }
 
   void write_in_place(const ops::Op& op, const Node& node, const std::vector<int>& written) {
     if (op.functional.empty()) return stop(node, "writes in place, and there is no operator that gives what it writes");
+    if (!writes_as_values(node, written)) return;
     // torch's functional form draws into contiguous memory, and so in another order
     if (op.functional == "aten::bernoulli.p" &&
         !types::is_contiguous(from_.value(std::get<ValueId>(node.args[0])).type))
       return stop(node, "draws random numbers into memory that is not contiguous");
     Node copy = copied(node);
+    if (!made_.reason.empty()) return;
     copy.op = op.functional;
     copy.outputs.clear();
     for (const ValueId id : node.outputs)
       if (!id.valid() || is_made(node, id)) copy.outputs.push_back(id.valid() ? fresh(id) : id);
-    std::vector<std::pair<LookId, ValueId>> writes;
+    std::vector<std::pair<ViewId, ValueId>> writes;
     for (const int i : written) {
-      const LookId at = look_of(std::get<ValueId>(node.args[static_cast<size_t>(i)]));
+      const ViewId at = view_of(std::get<ValueId>(node.args[static_cast<size_t>(i)]));
       if (reads_by_strides(at) && !strides_hold(at)) return stop(node, "writes to memory by strides");
-      // As large as what is written to. A whole memory keeps its layout, so that views of it stay what they are.
+      // As large as what is written to. A whole storage keeps its layout, so that views of it stay what they are.
       TensorType type = graph().value(std::get<ValueId>(copy.args[static_cast<size_t>(i)])).type;
-      if (look(at).below.valid()) type.strides = types::contiguous_strides(type.sizes);
+      if (view(at).below.valid()) type.strides = types::contiguous_strides(type.sizes);
       type.offset = 0;
       copy.outputs.push_back(graph().add_value(std::move(type)));
       writes.emplace_back(at, copy.outputs.back());
@@ -362,7 +461,7 @@ class Functionalising {
     for (const auto& [at, value] : writes) write(node, at, value);
   }
 
-  // ---- outputs -----------------------------------------------------------------------------------------------------
+  // ---- the end -----------------------------------------------------------------------------------------------------
 
   void output(ValueId recorded) {
     if (!recorded.valid()) {
@@ -370,26 +469,43 @@ class Functionalising {
       made_.outputs.push_back({});
       return;
     }
-    const LookId at = look_of(recorded);
-    const bool outside =
-        memory(at).is_input || (graph().comes_from_outside(memory(at).first) && memory(at).now == memory(at).first);
-    const ValueId value =
-        memory(at).is_input ? read_view(at, memory(at).first, 0) : read_view(at, memory(at).now, memory(at).shift);
+    const ViewId at = view_of(recorded);
+    const bool outside = storage(at).is_input || (graph().comes_from_outside(storage(at).first) && !is_written(at));
+    const ValueId version = storage(at).is_input ? storage(at).first : storage(at).now;
+    const ValueId value = show(at, version);
+    TensorType type = from_.value(recorded).type;
+    if (!storage(at).is_input && !outside) type.offset = type.offset - storage(at).offset;
+    if (!value.valid() || graph().value(value).type != type || (!outside && storage(at).offset != types::Expr(0))) {
+      made_.reason = base::concat("an output is ", to_string(from_.value(recorded).type),
+                                  ", which is no view of the values that it is made of");
+      return;
+    }
     graph().outputs.push_back(value);
-    const ValueId below = memory(at).is_input ? memory(at).first : memory(at).now;
-    if (look(at).below.valid())
-      made_.outputs.push_back({Alias::Kind::kView, below});
+    if (view(at).below.valid())
+      made_.outputs.push_back({Alias::Kind::kView, version});
     else
-      made_.outputs.push_back(outside ? Alias{Alias::Kind::kItself, below} : Alias{});
+      made_.outputs.push_back(outside ? Alias{Alias::Kind::kItself, version} : Alias{});
+  }
+
+  void store(Storage& storage) {
+    for (const auto& [id, value] : storage.written) {
+      const ValueId into = show(id, storage.first);
+      if (!into.valid()) {
+        made_.reason = base::concat("a view of ", graph().value(storage.first).name,
+                                    " is written to, and it has no answer for these sizes");
+        return;
+      }
+      graph().stores.push_back({value, into});
+    }
   }
 
   const Graph& from_;
   const types::Dtype default_dtype_;
   Functional made_;
-  std::vector<Memory> memories_;
-  std::vector<Look> looks_;
-  std::vector<LookId> looks_of_;  ///< of each recorded value
-  size_t groups_ = 0;             ///< 0 is that of whole memories
+  std::vector<Storage> storages_;
+  std::vector<View> views_;
+  std::vector<ViewId> views_of_;  ///< of each recorded value
+  size_t groups_ = 0;             ///< 0 is that of whole storages
 };
 
 }  // namespace

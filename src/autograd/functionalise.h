@@ -27,9 +27,10 @@ struct Functional {
 };
 
 /// No operator of the result writes its arguments. A tensor that was written to is a new value; what was written to an
-/// input is stored to it at the end (Graph::stores). Views are values of their own that read the value they are taken
-/// of, so that writing through one is a new value of what it views, seen by every reader after it. Operators keep their
-/// order. An output that is an input, or a view of one, stands as the input or as a view of it, also where that input
+/// input is stored at the end to the input or to the view of it that was written through (Graph::stores). Views are
+/// values of their own that read the value they are taken of, so that writing through one is a new value of what it
+/// views, seen by every reader after it. Operators keep their order. An output has the sizes, strides and offset that
+/// were recorded; one that is an input, or a view of one, stands as the input or as a view of it, also where that input
 /// is stored to: it means the memory after the stores. Inputs must not overlap in memory: the graph cannot tell.
 Functional functionalise(const graph::Graph& graph, types::Dtype default_dtype = types::Dtype::kF32);
 

@@ -60,10 +60,15 @@ class Partitioning {
         is_read_directly_(joint.values().size()) {
     for (size_t i = 0; i < joint.inputs().size(); ++i) input_index_[joint.inputs()[i].index()] = i;
     for (size_t t = 0; t < tangents_; ++t) word(tangent(t), t / 64) |= uint64_t{1} << (t % 64);
+    std::vector<ValueId> last(halves.inputs);  // what is stored last to the whole of an input is the input from then on
     for (const graph::Store& store : joint.stores) {
-      store_of_[store.value.index()] = input_index_[store.into.index()];
-      if (input_index_[store.into.index()] < halves.inputs) is_stored_to_[input_index_[store.into.index()]] = true;
+      const size_t input = input_index_[graph::outside_of(joint, store.into).index()];
+      if (input >= halves.inputs) continue;
+      is_stored_to_[input] = true;
+      last[input] = input_index_[store.into.index()] == input ? store.value : ValueId();
     }
+    for (size_t i = 0; i < last.size(); ++i)
+      if (last[i].valid()) store_of_[last[i].index()] = i;
   }
 
   Partition run() {
@@ -126,7 +131,10 @@ class Partitioning {
     }
     for (size_t o = 0; o < halves_.outputs; ++o)
       if (joint_.outputs[o].valid()) want_in_forward(joint_.outputs[o]);
-    for (const graph::Store& store : joint_.stores) want_in_forward(store.value);
+    for (const graph::Store& store : joint_.stores) {
+      want_in_forward(store.value);
+      want_in_forward(store.into);
+    }
     for (size_t n = 0; n < joint_.nodes().size(); ++n) {
       if (!has_effect(joint_.nodes()[n])) continue;
       if (in_backward_[n]) return stop(joint_.nodes()[n].op, " has an effect, and the backward needs it");

@@ -27,7 +27,8 @@ plan::Signature signature_of(const lower::Lowered& lowered, const loop::Program&
   for (const loop::BufferId id : lowered.constants) signature.constants.push_back(place(id));
   for (const lower::Output& output : lowered.outputs)
     signature.outputs.push_back({place(output.buffer), output.type, output.is_itself});
-  for (const lower::Store& store : lowered.stores) signature.stores.push_back({place(store.value), place(store.into)});
+  for (const lower::Store& store : lowered.stores)
+    signature.stores.push_back({place(store.value), place(store.into), store.type});
   return signature;
 }
 

@@ -31,6 +31,15 @@ bool Graph::comes_from_outside(ValueId id) const {
          std::binary_search(constants_.begin(), constants_.end(), id);
 }
 
+ValueId outside_of(const Graph& graph, ValueId id) {
+  while (id.valid() && graph.value(id).maker.valid()) {
+    const Node& maker = graph.node(graph.value(id).maker);
+    const auto* below = maker.args.empty() ? nullptr : std::get_if<ValueId>(&maker.args[0]);
+    id = below ? *below : ValueId();
+  }
+  return id;
+}
+
 NodeId Graph::add_node(Node node) {
   const NodeId id(nodes_.size());
   for (const ValueId output : node.outputs) {

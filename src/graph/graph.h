@@ -64,7 +64,8 @@ struct Node {
   std::vector<int64_t> numbers{};  ///< that it returned beside tensors when it was recorded; known to its kernel alone
 };
 
-/// Of a functional graph: once everything has run, the elements of `value` are the elements of the input `into`.
+/// Of a functional graph: once everything has run, the elements of `value` become the elements of `into`, which is an
+/// input or a view of one. Stores happen in order; what no store names stays as it is.
 struct Store {
   ValueId value, into;
   friend bool operator==(const Store&, const Store&) = default;
@@ -102,6 +103,10 @@ class Graph {
   std::vector<ValueId> inputs_, constants_;
   std::vector<Place> places_{Place{}};
 };
+
+/// The input or constant that this is, itself or as a view by way of the first arguments of nodes; invalid: another
+/// value. A node that is no view must not be on the way: only a store's target is asked for.
+ValueId outside_of(const Graph& graph, ValueId id);
 
 /// Calls `visit` with every tensor among the arguments, lists included, in order.
 void for_each_read(const Node& node, const std::function<void(ValueId)>& visit);

@@ -81,9 +81,11 @@ class Verifier {
   void store(size_t index) {
     const Store& store = graph_.stores[index];
     read(store.value, "a store");
+    read(store.into, "a store");
+    if (!broken_.empty()) return;
     const auto& inputs = graph_.inputs();
-    if (std::find(inputs.begin(), inputs.end(), store.into) == inputs.end())
-      return say("%", store.into.index(), " is stored to, but it is no input");
+    if (std::find(inputs.begin(), inputs.end(), outside_of(graph_, store.into)) == inputs.end())
+      return say("%", store.into.index(), " is stored to, but it is no input and no view of one");
     const types::TensorType &from = graph_.value(store.value).type, &to = graph_.value(store.into).type;
     if (from.sizes != to.sizes || from.dtype != to.dtype)
       say("a store gives ", to_string(from), " to %", store.into.index(), ", which is ", to_string(to));

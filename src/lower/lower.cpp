@@ -24,6 +24,7 @@
 #include "graph/text.h"
 #include "ops/body.h"
 #include "ops/op.h"
+#include "types/overlap.h"
 
 namespace magneto::lower {
 
@@ -336,19 +337,22 @@ class Lowering {
   }
 
   void store(const graph::Store& store) {
-    const BufferId into = buffers_[store.into.index()];
+    const BufferId into = buffers_[root(store.into).index()];
     if (!is_ours(store.into) || !is_ours(store.value)) {  // no equation copies it: the value's own memory is stored
       const BufferId own = buffers_[store.value.index()];
       base::check(own.valid() && !graph_.comes_from_outside(store.value), "lower: %", store.value.index(),
                   " is stored to an input and has no memory of its own");
       program().buffer(own).role = loop::Role::kOut;
-      made_.stores.push_back({own, into});
+      made_.stores.push_back({own, into, type(store.into)});
       return;
     }
+    TensorType own = type(store.into);  // memory of its own, without what lies between the elements of the input
+    own.strides = types::dense_strides(own);
+    own.offset = 0;
     const BufferId target =
-        program().add_buffer(base::concat(name(store.into), "_new"), type(store.into), loop::Role::kOut);
+        program().add_buffer(base::concat(name(store.into), "_new"), std::move(own), loop::Role::kOut);
     program().equations.push_back(copied(store.value, target));
-    made_.stores.push_back({target, into});
+    made_.stores.push_back({target, into, type(store.into)});
   }
 
   const graph::Graph& graph_;

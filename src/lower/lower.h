@@ -20,10 +20,11 @@ struct Output {
   bool is_itself = false;  ///< the input, not a view of it: the caller gives back the same object
 };
 
-/// The elements of `value` (an `out`) are the new elements of the input whose buffer is `into`, once everything that
-/// reads the input has run.
+/// The elements of `value` (an `out`) become those of a tensor of `type` over the memory of `into`, the buffer of an
+/// input, once everything that reads the input has run. Stores happen in order.
 struct Store {
   loop::BufferId value, into;
+  types::TensorType type;
 };
 
 struct Lowered {

@@ -59,7 +59,8 @@ ValueId Expander::view(ValueId a, const Sizes& sizes) {
     return {};
   }
   if (type(a).sizes == sizes) return a;
-  // Row-major order is what counts, not memory: the value has no strides that somebody relies on.
+  // A view of memory in another order would be a lie to all that read it by its strides.
+  if (!types::is_contiguous(type(a))) a = laid_out(a, row_major(type(a).dtype, type(a).device, type(a).sizes));
   return add("aten::_unsafe_view", {a, sizes}, row_major(type(a).dtype, type(a).device, sizes));
 }
 

@@ -46,6 +46,7 @@ class Expander {
   graph::ValueId sum(graph::ValueId a, const types::Sizes& dims, bool keep = true);
   graph::ValueId greatest(graph::ValueId a, const types::Sizes& dims);  ///< with size 1 left of the dimensions
   graph::ValueId to(types::Dtype dtype, graph::ValueId a);              ///< itself when it has that type
+  /// The elements in row-major order as a tensor of these sizes; a copy where memory has another order.
   graph::ValueId view(graph::ValueId a, const types::Sizes& sizes);
   graph::ValueId laid_out(graph::ValueId a, types::TensorType type);  ///< a copy in this layout
   /// Half types as f32, others as they are.

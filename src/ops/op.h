@@ -73,7 +73,9 @@ struct Op {
 
   // What functionalisation needs.
   PutRule put = nullptr;             ///< of a view that can be written through
-  std::string_view functional = {};  ///< of an operator that writes: the one that gives what is written as results
+  /// Of an operator that writes: the one that gives what is written as results. Of a view that is told the strides of
+  /// its result: the one that is told its sizes only.
+  std::string_view functional = {};
   bool (*writes_if)(const Call& call) = nullptr;  ///< when it writes at all; null: always
   bool by_strides = false;                        ///< a view of memory, whatever the tensor it is called on looks like
   /// The first results of this operator, called with the same arguments, are its own. It takes its place where

@@ -79,9 +79,11 @@ struct Signature {
     types::TensorType type;
     bool is_itself = false;  ///< the input, not a view of it
   };
-  /// Once all steps have run, the elements of `value` are the elements of the input `into`.
+  /// Once all steps have run, the elements of `value` become those of a tensor of `type` over the memory of the input
+  /// `into`. Stores happen in order.
   struct Store {
     BufferId value, into;
+    types::TensorType type;
   };
   std::vector<types::TensorType> types;     ///< of each buffer
   std::vector<BufferId> inputs, constants;  ///< of the graph, in its order; invalid: never read

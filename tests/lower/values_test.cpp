@@ -114,6 +114,8 @@ bool near(Dtype dtype, double expected, double found) {
 /// "extern" when the call stays one, "" when all values agree, else the difference.
 std::string check(const Case& c) {
   const autograd::Functional functional = autograd::functionalise(graph_of(c));
+  // torch's kernel alone knows what comes out of that
+  if (functional.reason.ends_with("writes to a tensor whose elements share places in memory")) return "extern";
   if (!functional.reason.empty()) return functional.reason;
   const graph::Graph graph = expand(functional.graph);
   const Lowered lowered = lower(graph);

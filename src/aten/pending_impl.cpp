@@ -71,11 +71,14 @@ c10::intrusive_ptr<c10::TensorImpl> PendingImpl::copy(Version&& version, bool al
   return result;
 }
 
+// With a counter of somebody's: autograd makes its own object of what a kernel gave it, as for a view that has no
+// gradient (view(dtype)) and counts the versions of its base. The first object is gone then.
 c10::intrusive_ptr<c10::TensorImpl> PendingImpl::shallow_copy_and_detach(const c10::VariableVersion& version,
                                                                          bool allow_change) const {
-  return copy(version, allow_change, &version != &this->version_counter());
+  return copy(version, allow_change, false);
 }
 
+// With a counter of its own: x.data.
 c10::intrusive_ptr<c10::TensorImpl> PendingImpl::shallow_copy_and_detach(c10::VariableVersion&& version,
                                                                          bool allow_change) const {
   return copy(std::move(version), allow_change, true);

@@ -144,7 +144,10 @@ class Functionalising {
     const types::Expr shift = shift_of(id, below);
     TensorType recorded = view(view(id).below).type();
     recorded.offset = recorded.offset - shift;
-    if (graph().value(below).type == recorded) {
+    const bool same_units = std::all_of(types.begin(), types.end(), [&](const TensorType& type) {
+      return types::item_size(type.dtype) == types::item_size(recorded.dtype);
+    });
+    if (graph().value(below).type == recorded && (same_units || shift == types::Expr(0))) {
       for (TensorType& type : types) type.offset = type.offset - shift;
       return types;
     }
@@ -411,6 +414,10 @@ class Functionalising {
     views_of_[changed.index()] = ViewId(views_.size() - 1);
   }
 
+  static bool is_row_major(const Graph& graph, const Arg& tensor) {
+    return types::is_contiguous(graph.value(std::get<ValueId>(tensor)).type);
+  }
+
   /// Values are all read before anything is written, and an element has one place. Memory need not be so.
   bool writes_as_values(const Node& node, const std::vector<int>& written) {
     for (const int i : written) {
@@ -436,12 +443,11 @@ class Functionalising {
   void write_in_place(const ops::Op& op, const Node& node, const std::vector<int>& written) {
     if (op.functional.empty()) return stop(node, "writes in place, and there is no operator that gives what it writes");
     if (!writes_as_values(node, written)) return;
-    // torch's functional form draws into contiguous memory, and so in another order
-    if (op.functional == "aten::bernoulli.p" &&
-        !types::is_contiguous(from_.value(std::get<ValueId>(node.args[0])).type))
-      return stop(node, "draws random numbers into memory that is not contiguous");
     Node copy = copied(node);
     if (!made_.reason.empty()) return;
+    // numbers are drawn in the order of memory, by torch's functional forms into memory of their own
+    if (op.random && !(is_row_major(from_, node.args[0]) && is_row_major(graph(), copy.args[0])))
+      return stop(node, "draws random numbers into memory that is not contiguous");
     copy.op = op.functional;
     copy.outputs.clear();
     for (const ValueId id : node.outputs)

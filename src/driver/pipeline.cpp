@@ -57,13 +57,15 @@ std::shared_ptr<aten::Executable> Pipeline::build(const std::shared_ptr<aten::Pr
                                                   std::span<const at::Tensor> examples, base::GraphNote& note,
                                                   const base::Poll& poll) {
   const graph::Graph& graph = program->graph();
-  const bool trains = std::any_of(examples.begin(), examples.end(), [](const auto& t) { return t.requires_grad(); }) &&
-                      std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& n) { return n.grad; });
+  const bool has_leaves =
+      std::any_of(examples.begin(), examples.end(), [](const auto& t) { return t.requires_grad(); });
+  const bool trains =
+      has_leaves && std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& n) { return n.grad; });
   try {
     if (trains)
       if (auto made = training(program, examples, note, poll)) return made;
     std::vector<bool> leaves;
-    if (trains)
+    if (has_leaves)
       for (const at::Tensor& example : examples) leaves.push_back(example.requires_grad());
     if (note.fallback.empty()) note.fallback = program->hidden_effect();
     if (note.fallback.empty())

@@ -51,11 +51,13 @@ class Lowering {
         views_(graph.values().size()) {}
 
   Lowered run() {
+    find_live();
     find_views();
     find_roles();
     for (const ValueId id : graph_.inputs()) made_.inputs.push_back(outside(id));
     for (const ValueId id : graph_.constants()) made_.constants.push_back(outside(id));
-    for (size_t n = 0; n < graph_.nodes().size(); ++n) node(graph_.nodes()[n]);
+    for (size_t n = 0; n < graph_.nodes().size(); ++n)
+      if (is_live_[n]) node(graph_.nodes()[n]);
     for (const ValueId id : graph_.outputs) made_.outputs.push_back(output(id));
     for (const graph::Store& store : graph_.stores) this->store(store);
     return std::move(made_);
@@ -74,7 +76,27 @@ class Lowering {
   bool is_view(ValueId id) const { return views_[id.index()].node != nullptr; }
   ops::Call call_of(const Node& node) const { return {node.args, &graph_, default_dtype_}; }
 
-  // ---- what is a view, and what lives in memory --------------------------------------------------------------------
+  // ---- what is needed, what is a view, and what lives in memory ----------------------------------------------------
+
+  /// Nodes whose results are needed, or that do something: the rest is not computed.
+  void find_live() {
+    is_live_.resize(graph_.nodes().size());
+    is_read_.resize(graph_.values().size());
+    std::vector<bool> wanted(graph_.values().size());
+    for (const ValueId id : graph_.outputs)
+      if (id.valid()) wanted[id.index()] = true;
+    for (const graph::Store& store : graph_.stores) {
+      wanted[store.value.index()] = wanted[store.into.index()] = true;
+      is_read_[store.value.index()] = true;
+    }
+    for (size_t n = graph_.nodes().size(); n-- > 0;) {
+      const Node& node = graph_.nodes()[n];
+      is_live_[n] = has_effect(node) || std::any_of(node.outputs.begin(), node.outputs.end(),
+                                                    [&](ValueId id) { return id.valid() && wanted[id.index()]; });
+      if (!is_live_[n]) continue;
+      graph::for_each_read(node, [&](ValueId id) { wanted[id.index()] = is_read_[id.index()] = true; });
+    }
+  }
 
   void find_views() {
     for (const Node& node : graph_.nodes()) {
@@ -123,7 +145,8 @@ class Lowering {
     return buffers_[id.index()] = program().add_buffer(name(id), type(id), loop::Role::kIn);
   }
   BufferId make(ValueId id) {
-    const bool stays = is_output_[id.index()] || (has_effect(graph_.node(graph_.value(id).maker)) && !is_read(id));
+    const bool stays =
+        is_output_[id.index()] || (has_effect(graph_.node(graph_.value(id).maker)) && !is_read_[id.index()]);
     const loop::Role role = stays ? loop::Role::kOut : loop::Role::kTemp;
     TensorType own = type(id);
     own.offset = 0;  // a view that is made anew is no longer a part of something
@@ -268,18 +291,9 @@ class Lowering {
   void view(const Node& node) {
     // One whose index the table cannot map is read from memory by strides; what it gives is a tensor of its own then.
     const bool all = std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
-      return !id.valid() || views_[id.index()].by_index || !is_read(id);
+      return !id.valid() || views_[id.index()].by_index || !is_read_[id.index()];
     });
     if (!all) external(node);
-  }
-  bool is_read(ValueId id) {
-    if (readers_.empty()) {
-      readers_.resize(graph_.values().size());
-      for (const Node& node : graph_.nodes())
-        graph::for_each_read(node, [&](ValueId v) { readers_[v.index()] = true; });
-      for (const graph::Store& store : graph_.stores) readers_[store.value.index()] = true;
-    }
-    return readers_[id.index()];
   }
 
   // ---- extern calls ------------------------------------------------------------------------------------------------
@@ -361,7 +375,8 @@ class Lowering {
   Lowered made_;
   std::vector<BufferId> buffers_;  ///< of each value; invalid for views
   std::vector<View> views_;
-  std::vector<bool> is_output_, readers_;
+  std::vector<bool> is_live_;  ///< of nodes
+  std::vector<bool> is_output_, is_read_;
   size_t copies_ = 0;
 };
 

@@ -228,9 +228,6 @@ Element log_add_exp(Element a, Element b) {
   return where((a == b) & (abs(a) == std::numeric_limits<double>::infinity()), a, sum);
 }
 Element x_log_y(Element x, Element y) { return where(is_nan(y), y, where(x == 0, x.number(0), x * log(y))); }
-Element step(Element x, Element at_zero) {
-  return where(is_nan(x), x, where(x == 0, at_zero, where(x > 0, x.number(1), x.number(0))));
-}
 
 template <size_t... bounds>
 void promote_present(Body& b) {
@@ -376,7 +373,7 @@ constexpr Op kOps[] = {
     BOTH("hypot", "", To::kCommon, kFloats, by_two<hypot_of>),
     BOTH("lcm", "", To::kCommon, kIntegers, nullptr),
     {.name = "aten::logaddexp", .type = pointwise<To::kCommon, kFloats, 0, 1>, .body = by_two<log_add_exp>},
-    {.name = "aten::heaviside", .type = heaviside, .body = by_two<step>},
+    {.name = "aten::heaviside", .type = heaviside},  // torch's versions disagree on NaN
     BOTH("xlogy", ".Tensor", To::kFloat, kNoComplex, float_by_two<x_log_y>),
 
     RULES("clamp", "", (clamped<0, 1, 2>), clamp_body),

@@ -133,6 +133,13 @@ constexpr Op kOps[] = {
     {.name = "aten::randn_like", .type = rand_like, .random = true},
     {.name = "aten::randperm", .type = permutation, .random = true},
     {.name = "aten::random_", .type = draw_<kReals>, .writes = kFirst, .random = true, .functional = "aten::random"},
+    {.name = "aten::_sample_dirichlet", .random = true},
+    {.name = "aten::_standard_gamma", .random = true},
+    {.name = "aten::binomial", .may_raise_on_data = true, .random = true},
+    {.name = "aten::normal.Tensor_Tensor", .may_raise_on_data = true, .random = true},
+    {.name = "aten::normal.Tensor_float", .random = true},
+    {.name = "aten::normal.float_Tensor", .may_raise_on_data = true, .random = true},
+    {.name = "aten::poisson", .may_raise_on_data = true, .random = true},
     // Only functionalisation writes these: the first argument tells the type.
     {.name = "aten::bernoulli.Tensor", .may_raise_on_data = true, .random = true},
     {.name = "aten::exponential", .random = true},

@@ -87,8 +87,13 @@ class Fuser {
     std::vector<size_t> writer(program_.buffers(), SIZE_MAX);
     // of flat spaces, of those with rows, of those with columns: one that cannot join stands between two that can
     std::vector<size_t> last_reader[3] = {writer, writer, writer};
+    size_t last_call = SIZE_MAX;
     for (size_t n = 0; n < count_; ++n) {
       const Equation e = program_.equations[n];
+      if (e.kind == Equation::Kind::kExtern) {  // calls keep their order: they draw random numbers, or do what they do
+        if (last_call != SIZE_MAX) succ_[last_call].push_back({n, false});
+        last_call = n;
+      }
       const std::vector<AxisId> walk = walk_of(program_, spaces_[n]);
       std::vector<std::pair<BufferId, bool>> reads;  // and whether all of it is read in place
       for (const BufferId id : e.reads) reads.emplace_back(id, false);

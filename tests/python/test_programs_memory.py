@@ -244,3 +244,62 @@ def test_only_the_written_part_of_a_large_cache_moves():
     """A write of one row stores one row."""
     code = magneto.explain(lambda cache, x: cache[5].copy_(x))(torch.zeros(64, 8), torch.ones(8)).code
     assert "store %3 -> %" in code and "_new: f32[8]" in code, code
+
+
+def test_versions_count_through_every_view():
+    """A view that has no gradient counts the versions of its base, too."""
+    def f(x):
+        x.view(torch.int32).mul_(2)
+        return x._version
+
+    compiled = magneto.compile(f)
+    for g in (f, compiled, compiled, compiled):
+        x = arange(6.0)
+        assert g(x) == 1 and x._version == 1
+
+
+def test_a_view_made_without_gradients():
+    def f(x):
+        with torch.no_grad():
+            return x[1:]
+
+    compiled = magneto.compile(f)
+    for g in (f, compiled, compiled, compiled):
+        y = g(randn(3, requires_grad=True) * 1)
+        assert y.requires_grad and y.grad_fn is None
+
+
+def test_a_history_is_cut_in_place():
+    def f(x):
+        y = x * 2
+        y.detach_()
+        return y, x * 3
+
+    same_as_eager(f, randn(3, requires_grad=True))
+
+
+@pytest.mark.parametrize("draw", [torch.randn_like, lambda x: F.dropout(x, 0.3), lambda x: torch.poisson(x.abs()),
+                                  lambda x: x.clone().t().uniform_(), lambda x: x.clone()[:, ::2].normal_(),
+                                  lambda x: torch.normal(x, 1.0)], ids=str)
+@pytest.mark.parametrize("trains", [False, True])
+def test_numbers_that_nobody_reads_are_drawn(draw, trains):
+    def f(x):
+        draw(x.detach()) * 2
+        return F.dropout(x, 0.3), torch.rand(3)
+
+    same_as_eager(f, randn(4, 6, requires_grad=trains))
+
+
+def test_numbers_drawn_into_views():
+    def f(x):
+        y = x * 1
+        y.t().normal_()
+        z = x * 1
+        z[:, ::2].uniform_()
+        w = x * 1
+        v = w.t()
+        v.mul_(2)
+        v.exponential_()
+        return y, z, w, v
+
+    same_as_eager(f, randn(5, 20))

@@ -226,10 +226,19 @@ struct Kernels::Body::Run {
         at::Tensor copy = empty(body.layouts[b], result.device(), symbols);
         copy.copy_(result);
         result = std::move(copy);
+      } else {
+        set_strides(result, body.layouts[b]);
       }
       buffers[step.reads.size() + w] = result.data_ptr();
       made[b] = std::move(result);
     }
+  }
+  /// Strides of one element, or of none: no kernel reads them, but the user may see them.
+  void set_strides(const at::Tensor& result, const Layout& layout) const {
+    layout.with(symbols, [&](c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+      if (result.strides() != strides)
+        result.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, result.storage_offset());
+    });
   }
   void sort(const plan::Step& step, void** buffers) const {
     if (body.device.is_cpu()) return runtime::sort(step, buffers, {symbols.begin(), symbols.end()});

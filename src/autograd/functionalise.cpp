@@ -423,10 +423,12 @@ class Functionalising {
     for (const int i : written) {
       const ValueId target = std::get<ValueId>(node.args[static_cast<size_t>(i)]);
       const TensorType& type = from_.value(target).type;
-      if (!types::has_distinct_elements(type)) {
-        stop(node, "writes to a tensor whose elements share places in memory");
-        return false;
-      }
+      // nor may those of what it is a view of: to write one would be to write the other
+      for (ViewId id = view_of(target); id.valid(); id = view(id).below)
+        if (!types::has_distinct_elements(view(id).type())) {
+          stop(node, "writes to a tensor whose elements share places in memory");
+          return false;
+        }
       bool apart = true;
       graph::for_each_read(node, [&](ValueId id) {
         if (id != target && view(view_of(id)).storage == view(view_of(target)).storage)

@@ -303,3 +303,22 @@ def test_numbers_drawn_into_views():
         return y, z, w, v
 
     same_as_eager(f, randn(5, 20))
+
+
+def test_strides_of_dimensions_of_one_element():
+    def f(x):
+        y = x * 2
+        y.unsqueeze_(0)
+        y.swapaxes(1, 0)[:, 1:].mul_(2)
+        return torch.sort(y, dim=1, descending=True, stable=True)
+
+    same_as_eager(f, randn(2, 2))
+
+
+def test_a_view_of_elements_that_share_a_place_is_written():
+    def f(x):
+        x.diagonal().mul_(2)
+        return x * 2
+
+    same_as_eager(f, randn(2).expand(2, 2))
+    same_as_eager(f, randn(3).as_strided((2, 2), (1, 1)))

@@ -8,6 +8,7 @@
 
 #include "aten/convert_internal.h"
 #include "ops/op.h"
+#include "types/overlap.h"
 
 namespace magneto::aten {
 
@@ -44,6 +45,12 @@ struct Operator {
   bool same_dtypes = false;        ///< its kernel, not its shape rule, refuses arguments of different dtypes
   bool is_foreign = false;         ///< not torch's own: what it returns may depend on data, and no tag says so
   bool has_autograd = true;        ///< of its own; else autograd sees the operators inside of it
+  /// Of one that writes: each element that it writes depends on the same element of what it reads only.
+  bool works_by_element() const { return declared && ops::works_by_element(*declared); }
+  /// Whether it may read what lies so to what it writes, and comes out as if all were read before.
+  bool may_read(types::Overlap overlap) const {
+    return overlap == types::Overlap::kNone || (overlap == types::Overlap::kSame && works_by_element());
+  }
   const ops::Op* declared = nullptr;
   const c10::KernelFunction* meta = nullptr;  ///< torch's shape kernel in C++, if there is one
 };

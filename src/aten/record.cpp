@@ -10,6 +10,9 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <mutex>
+#include <string>
+#include <unordered_set>
 
 #include "aten/kernels.h"
 #include "aten/shapes_internal.h"
@@ -30,6 +33,29 @@ using Kind = ops::Result::Kind;
 namespace {
 
 constexpr const char* kDependsOnData = "its result depends on data";
+
+// Calls that torch's kernels have been seen to accept, by operator and element types. Types of results say nothing of
+// that: a kernel refuses what it has no code for ("not implemented for 'Byte'"), and the error must come at its line.
+class Tried {
+ public:
+  /// False where it is not known yet.
+  bool contains(const std::string& call) {
+    const std::lock_guard lock(mutex_);
+    return calls_.contains(call);
+  }
+  void add(std::string call) {
+    const std::lock_guard lock(mutex_);
+    calls_.insert(std::move(call));
+  }
+  static Tried& instance() {
+    static auto* tried = new Tried;
+    return *tried;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_set<std::string> calls_;
+};
 
 void run_below(const c10::OperatorHandle& handle, Stack* stack) {
   BelowUs below;
@@ -77,6 +103,7 @@ class Recording {
       if (!op_.has_autograd && wants_gradient()) return refuse("it has no gradient of its own; register one for it");
     }
     if (!results) return run_at_once();
+    if (!state_.symbols && is_untried()) return try_at_once();
     commit(*results);
     return true;
   }
@@ -225,6 +252,29 @@ class Recording {
     return item < 0 ? std::get<ValueId>(arg) : std::get<std::vector<ValueId>>(arg)[item];
   }
 
+  /// Operator, element types, devices, and whether there are any elements: kernels may look at the rest only then.
+  std::string described() const {
+    std::string text = op_.name;
+    for (const TensorPlace& place : tensors_) {
+      text += ' ';
+      text += c10::toString(place.tensor.scalar_type());
+      text += place.tensor.is_cpu() ? "" : "*";
+      text += place.tensor.sym_numel() == 0 ? "0" : "";
+    }
+    for (const graph::Arg& arg : args_)  // numbers in the place of tensors take part in promotion
+      text += static_cast<char>('a' + arg.index());
+    return text;
+  }
+  /// Whether torch's kernel may refuse the call, although its results have types. Our own rules know which ones refuse
+  /// floats.
+  bool is_untried() const {
+    if (op_.way != Way::kRecord) return false;
+    const bool plain = by_rule_ && std::all_of(tensors_.begin(), tensors_.end(), [](const TensorPlace& place) {
+                         return place.tensor.scalar_type() == c10::kFloat || place.tensor.scalar_type() == c10::kDouble;
+                       });
+    return !plain && !Tried::instance().contains(described());
+  }
+
   // torch refuses some writes to elements that share a place, and some to places that are read as well; of the others
   // it depends on the kernel what comes out.
   bool writes_to_shared_places() const {
@@ -236,8 +286,9 @@ class Recording {
       if (!types::has_distinct_elements(type)) return true;
       for (const TensorPlace& other : tensors_) {
         const ValueId read = value_at(other.argument, other.item);
-        if (read != target && state_.values[read.index()].storage == state_.values[target.index()].storage &&
-            types::overlap(type, state_.graph.value(read).type) == types::Overlap::kUnknown)
+        const bool itself = read == target && (op_.works_by_element() || other.argument == place.argument);
+        if (!itself && state_.values[read.index()].storage == state_.values[target.index()].storage &&
+            !op_.may_read(types::overlap(type, state_.graph.value(read).type)))
           return true;
       }
     }
@@ -260,7 +311,10 @@ class Recording {
         call.decide = [symbols](const types::Condition& question) { return symbols->decide(question); };
         call.fix = [symbols](const types::Expr& expr) { return symbols->fix(expr); };
       }
-      if (auto results = op_.declared->type(call)) return results;
+      if (auto results = op_.declared->type(call)) {
+        by_rule_ = true;
+        return results;
+      }
     }
     if (state_.symbols) fix_arguments();
     Internal ours(state_);
@@ -415,6 +469,13 @@ class Recording {
     }
   }
 
+  bool try_at_once() {
+    std::string call = described();  // running it takes the arguments
+    run_at_once();
+    Tried::instance().add(std::move(call));
+    return true;
+  }
+
   bool run_at_once() {
     state_.must_compute(op_.name);
     state_.run_recorded();
@@ -473,6 +534,7 @@ class Recording {
   std::vector<graph::Arg> args_;
   c10::SmallVector<TensorPlace, 4> tensors_;
   std::vector<int64_t> numbers_;  ///< that it returns beside tensors
+  bool by_rule_ = false;          ///< the types of its results are those of our own rule
 };
 
 // An operator of a thread that does not trace, on a tensor that may be pending.

@@ -419,7 +419,7 @@ class Functionalising {
   }
 
   /// Values are all read before anything is written, and an element has one place. Memory need not be so.
-  bool writes_as_values(const Node& node, const std::vector<int>& written) {
+  bool writes_as_values(const ops::Op& op, const Node& node, const std::vector<int>& written) {
     for (const int i : written) {
       const ValueId target = std::get<ValueId>(node.args[static_cast<size_t>(i)]);
       const TensorType& type = from_.value(target).type;
@@ -430,9 +430,11 @@ class Functionalising {
           return false;
         }
       bool apart = true;
+      size_t same = 0;  // itself, once
       graph::for_each_read(node, [&](ValueId id) {
-        if (id != target && view(view_of(id)).storage == view(view_of(target)).storage)
-          apart = apart && types::overlap(type, from_.value(id).type) != Overlap::kUnknown;
+        if (view(view_of(id)).storage != view(view_of(target)).storage || (id == target && same++ == 0)) return;
+        const Overlap shared = types::overlap(type, from_.value(id).type);
+        apart = apart && (shared == Overlap::kNone || (shared == Overlap::kSame && ops::works_by_element(op)));
       });
       if (!apart) {
         stop(node, "reads memory that it writes to");
@@ -444,7 +446,7 @@ class Functionalising {
 
   void write_in_place(const ops::Op& op, const Node& node, const std::vector<int>& written) {
     if (op.functional.empty()) return stop(node, "writes in place, and there is no operator that gives what it writes");
-    if (!writes_as_values(node, written)) return;
+    if (!writes_as_values(op, node, written)) return;
     Node copy = copied(node);
     if (!made_.reason.empty()) return;
     // numbers are drawn in the order of memory, by torch's functional forms into memory of their own

@@ -149,7 +149,8 @@ class Lowering {
         is_output_[id.index()] || (has_effect(graph_.node(graph_.value(id).maker)) && !is_read_[id.index()]);
     const loop::Role role = stays ? loop::Role::kOut : loop::Role::kTemp;
     TensorType own = type(id);
-    own.offset = 0;  // a view that is made anew is no longer a part of something
+    own.offset = 0;  // a view that is made again is no longer a part of something
+    if (is_view(id)) own.strides = types::dense_strides(own);
     return buffers_[id.index()] = program().add_buffer(name(id), std::move(own), role);
   }
   /// Computed although nobody reads it: it draws random numbers, or fails on some data, or nobody knows what it does.

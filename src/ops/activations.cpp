@@ -164,7 +164,7 @@ Element glu_backward_body(Body& b) {
 Element hardsigmoid_backward_body(Body& b) {
   b.promote({0, 1});
   const Element x = b.x(1);
-  return where((x > -3) & (x < 3), b.x(0) * (1.0 / 6), b.number(0));
+  return where((x > -3) & (x < 3), b.x(0) * static_cast<double>(1.0F / 6.0F), b.number(0));  // as torch, also in f64
 }
 Element hardswish_backward_body(Body& b) {
   b.promote({0, 1});

@@ -32,6 +32,11 @@ const Table& table() {
 
 }  // namespace
 
+bool works_by_element(const Op& op) {
+  const Op* functional = op.functional.empty() ? nullptr : find(op.functional);
+  return functional && functional->body;
+}
+
 const Op* find(std::string_view name) {
   const auto found = table().by_name.find(name);
   return found == table().by_name.end() ? nullptr : found->second;

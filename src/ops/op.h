@@ -84,6 +84,9 @@ struct Op {
   bool changes_shape = false;  ///< writes not the elements of its first argument but how they are looked at
 };
 
+/// Of an operator that writes: each element that it writes depends on the same element of its arguments only.
+bool works_by_element(const Op& op);
+
 const Op* find(std::string_view name);  ///< nullptr: an operator without declaration
 std::span<const Op* const> all();       ///< sorted by name
 

@@ -7,7 +7,8 @@ import traceback
 
 import pytest
 import torch
-from torch import ones, randn
+import torch.nn.functional as F
+from torch import arange, ones, randn
 
 from device import DEVICE
 from harness import fresh, made, same_as_eager
@@ -376,3 +377,45 @@ def test_an_index_out_of_range_in_front_of_attention_is_an_index_error():
         return torch.nn.functional.scaled_dot_product_attention(x * 2, x, x)
 
     same_as_eager(f, torch.tensor([[1, 2, 3]]), more=[((torch.tensor([[1, 2, 10]]),), {})])
+
+
+REFUSED = {
+    "softplus of int8": lambda x: F.softplus(x.to(torch.int8)),
+    "selu of uint8": lambda x: F.selu(x.to(torch.uint8)),
+    "silu in place of int16": lambda x: F.silu(x.to(torch.int16), inplace=True),
+    "lerp of int32": lambda x: torch.lerp(x.to(torch.int32), x.to(torch.int32), 0.25),
+    "gelu of bool": lambda x: F.gelu(x > 0),
+    "softmax of complex": lambda x: F.softmax(x.to(torch.complex64), 0),
+    "remainder of complex": lambda x: torch.remainder(x.to(torch.complex64), x.to(torch.complex64)),
+    "logical shift of float": lambda x: x << x,
+    "gcd of float": lambda x: torch.gcd(x, x),
+    "hardtanh of bool": lambda x: F.hardtanh(x > 0),
+    "layer norm of int64": lambda x: F.layer_norm(x.long(), (3,)),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_a_kernel_that_refuses_its_dtype_raises_at_its_line(refused):
+    """Nothing after it happens, and what was caught is eager's error."""
+    call = REFUSED[refused]
+
+    @fresh
+    def program():
+        seen = []
+
+        def f(x, y):
+            y.add_(1)
+            try:
+                z = call(x)
+                y.mul_(3)
+                seen.append("after")
+            except Exception as error:
+                seen.append((type(error).__name__, str(error)[:60]))
+                z = x
+            finally:
+                y.sub_(2)
+            return z, y * 2
+
+        return f, seen
+
+    same_as_eager(program, arange(3.0), arange(3.0))

@@ -322,3 +322,28 @@ def test_a_view_of_elements_that_share_a_place_is_written():
 
     same_as_eager(f, randn(2).expand(2, 2))
     same_as_eager(f, randn(3).as_strided((2, 2), (1, 1)))
+
+
+def test_scatters_that_read_what_they_write():
+    """torch sees the overlap of dense tensors and raises; of others it does what its kernel does."""
+    index = torch.tensor([1, 2, 2, 0])
+    same_as_eager(lambda x: x.index_add_(0, index, x[:]), randn(4, 3)[:, :2])
+    same_as_eager(lambda x: x.index_add_(0, index, x[:]), randn(4, 2), raises=RuntimeError)
+
+    def f(x):
+        x.scatter_add_(0, index[:, None].expand(4, 2), x.view(4, 2))
+        return x * 2
+
+    same_as_eager(f, randn(4, 3)[:, :2])
+    same_as_eager(f, randn(4, 2), raises=RuntimeError)
+    same_as_eager(lambda x: x.mul_(x).add_(x[:]), randn(3, 3))
+    same_as_eager(lambda x: x.mul_(x).add_(x[:]), randn(3, 4)[:, 1:])
+
+
+def test_windows_of_memory_and_random_numbers():
+    def f(a, x):
+        noise = torch.rand_like(a)
+        return noise, x @ x.mT, x.reshape(-1) * 2
+
+    same_as_eager(f, randn(2, 2), randn(9).as_strided((2, 2, 3), (0, 3, 1)))
+    same_as_eager(f, randn(2, 2), randn(9).as_strided((2, 2, 3), (0, 3, 1)), options={"dynamic": True})

@@ -4,6 +4,7 @@
 #pragma once
 #include <vector>
 
+#include "base/check.h"
 #include "loop/program.h"
 #include "types/dtype.h"
 
@@ -15,8 +16,11 @@ class Element {
   Element(loop::Program* program, loop::TermId term) : program_(program), term_(term) {}
   bool valid() const { return term_.valid(); }
   loop::TermId term() const { return term_; }
-  loop::Program& program() const { return *program_; }
-  types::Dtype dtype() const { return program_->term(term_).dtype; }
+  loop::Program& program() const {
+    base::check(valid(), "ops: an element is used that was never made");
+    return *program_;
+  }
+  types::Dtype dtype() const { return program().term(term_).dtype; }
   /// A constant of the same type.
   Element number(double value) const;
 

@@ -15,11 +15,12 @@ constexpr int64_t kWrittenOut = 64;  ///< elements of a window that is no loop
 struct Image {
   int64_t h = 0, w = 0;
 };
+/// Nothing for an image without pixels: it has no windows, and sizes are divided by.
 std::optional<Image> image(const Call& call, const TensorType& type) {
   const size_t rank = type.sizes.size();
   if (rank < 3) return std::nullopt;
   const auto h = fixed_size(call, type.sizes[rank - 2]), w = fixed_size(call, type.sizes[rank - 1]);
-  return h && w ? std::optional(Image{*h, *w}) : std::nullopt;
+  return h && w && *h > 0 && *w > 0 ? std::optional(Image{*h, *w}) : std::nullopt;
 }
 
 Index at_pixel(const Index& index, Element h, Element w) {

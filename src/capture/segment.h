@@ -41,8 +41,10 @@ struct Segment {
   size_t memo_count = 0;
 
   bool returns = true;
-  Recipe result;                               ///< returns
-  int next = 0;                                ///< else: the instruction the frame goes on with
+  Recipe result;            ///< returns
+  int next = 0;             ///< else: the instruction the frame goes on with
+  Stop stop = Stop::kNone;  ///< and why it is not part of the segment
+  std::string detail;
   std::vector<std::pair<int, Recipe>> locals;  ///< only those that changed
   std::vector<Recipe> stack;
 

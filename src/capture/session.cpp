@@ -274,7 +274,10 @@ Director::Go Session::at_boundary(Activation& activation) {
     note_fallback(activation, std::string(mode) + " is active", "leave the mode before calling the compiled function");
     return Go::kHandOver;
   }
-  if (root->cache->marks.count(activation.next())) return step_over(*root);
+  if (auto mark = root->cache->marks.find(activation.next()); mark != root->cache->marks.end()) {
+    if (state_.fullgraph) note_break(activation, mark->second.stop, mark->second.detail);
+    return step_over(*root);
+  }
   FrameCache::Entry& entry = root->cache->entry(activation.next());
   if (entry.given_up) return Go::kHandOver;
 
@@ -350,6 +353,7 @@ Director::Go Session::apply(Root& root, Segment& segment, GuardContext& context)
   for (size_t i = 0; i < locals.size(); ++i) activation.set_local(segment.locals[i].first, locals[i]);
   activation.set_stack(stack);
   activation.set_next(segment.next);
+  if (state_.fullgraph) note_break(activation, segment.stop, segment.detail);
   return step_over(root);
 }
 
@@ -555,6 +559,8 @@ Director::Go Session::stopped(Activation& activation) {
     std::unique_ptr<Segment> segment = recorder->finish_break();
     bool raises = recorder->failed_flush();
     if (segment) {
+      segment->stop = trouble.stop;
+      segment->detail = trouble.detail;
       raises = !save(*root, std::move(segment));
     } else if (!raises) {
       Recorder::Trouble failure = recorder->trouble();

@@ -1,11 +1,13 @@
 """The public functions: signatures, docstrings, one call each."""
 
 import functools
+import sys
 import types
 
 import torch
 
 from . import _C
+from ._module import compiled_module, original_of, settings_of
 
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _BACKENDS = ("magneto", "eager", "inductor")
@@ -25,19 +27,38 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="magneto", mod
         return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable)
     if not callable(model):
         raise TypeError(f"magneto.compile needs a function, method or nn.Module, not {type(model).__name__}")
-    if disable or _C.is_compiled(model):
+    if disable:
         return model
     limit = (options or {}).get("cache_size_limit", 8)
     settings = (fullgraph, limit, dynamic, backend != "eager")
-    if isinstance(model, torch.nn.Module):
-        from ._module import compiled_module
-
-        return compiled_module(model, lambda function, self: _C.compile_function(function, self, *settings))
     if isinstance(model, type):
         return _with_compiled_call(model, lambda function: _C.compile_function(function, None, *settings))
-    function, self = _function_of(model)
-    compiled = _C.compile_function(function, self, *settings)
-    return functools.update_wrapper(compiled, model)
+    if isinstance(model, torch.nn.Module):
+        original = original_of(model)
+        if original is None:
+            return compiled_module(model, settings)
+        return model if settings_of(model) == settings else compiled_module(original, settings)
+    if _C.is_compiled(model) and _C.settings_of(model) == settings:
+        return model
+    return _compiled_function(model, settings)
+
+
+def _compiled_function(model, settings):
+    compiled = _C.compile_function(*_function_of(model), *settings)
+    return functools.update_wrapper(compiled, getattr(model, "__wrapped__", model) if _C.is_compiled(model) else model)
+
+
+def _reduced(compiled):
+    """A compiled function is pickled by its name, like a function, where that is what the name stands for."""
+    function, self = _C.target_of(compiled)
+    if self is None:
+        found = sys.modules.get(function.__module__)
+        for name in function.__qualname__.split("."):
+            found = getattr(found, name, None)
+        if found is compiled:
+            return function.__qualname__
+    target = self if function is None else function if self is None else types.MethodType(function, self)
+    return _compiled_function, (target, _C.settings_of(compiled))
 
 
 def _with_compiled_call(cls, compile_function):
@@ -67,14 +88,19 @@ def _check(mode, backend, options, dynamic):
 
 
 def _function_of(target):
-    """The Python function behind a callable, and what it is bound to."""
+    """The Python function behind a callable, and what it is bound to; no function: calls of that object."""
     if _C.is_compiled(target):
         return _C.target_of(target)
-    target = getattr(target, "__magneto_original__", target)
+    if isinstance(target, torch.nn.Module):
+        return None, original_of(target) or target
     if isinstance(target, types.FunctionType):
         return target, None
-    if isinstance(target, types.MethodType) and isinstance(target.__func__, types.FunctionType):
-        return target.__func__, target.__self__
+    if isinstance(target, types.MethodType):
+        function, self = target.__func__, target.__self__
+        if _C.is_compiled(function) and _C.target_of(function)[1] is None:
+            function, _ = _C.target_of(function)
+        if isinstance(function, types.FunctionType):
+            return function, self
     call = getattr(type(target), "__call__", None)
     if not isinstance(call, types.FunctionType) or isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return _calling(target), None

@@ -27,7 +27,8 @@ py::object compile_function(py::object function, py::object self, bool fullgraph
   options.dynamic = dynamic;
   options.compiles = compiles;
   options.keeps_texts = keeps_texts;
-  PyObject* compiled = capture::new_compiled(function.ptr(), self.is_none() ? nullptr : self.ptr(), options);
+  const auto given = [](const py::object& object) { return object.is_none() ? nullptr : object.ptr(); };
+  PyObject* compiled = capture::new_compiled(given(function), given(self), options);
   if (!compiled) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(compiled);
 }
@@ -129,9 +130,15 @@ PYBIND11_MODULE(_C, m) {
         py::arg("limit"), py::arg("dynamic"), py::arg("compiles"), py::arg("keeps_texts") = false);
   m.def("is_compiled", [](py::object object) { return capture::is_compiled(object.ptr()); });
   m.def("target_of", [](py::object compiled) {
-    PyObject* self = capture::compiled_self(compiled.ptr());
-    return py::make_tuple(py::reinterpret_borrow<py::object>(capture::compiled_function(compiled.ptr())),
-                          self ? py::reinterpret_borrow<py::object>(self) : py::none());
+    const auto or_none = [](PyObject* object) {
+      return object ? py::reinterpret_borrow<py::object>(object) : py::object(py::none());
+    };
+    return py::make_tuple(or_none(capture::compiled_function(compiled.ptr())),
+                          or_none(capture::compiled_self(compiled.ptr())));
+  });
+  m.def("settings_of", [](py::object compiled) {
+    const capture::CompileOptions& options = capture::compile_options(compiled.ptr());
+    return py::make_tuple(options.fullgraph, options.limit, options.dynamic, options.compiles);
   });
   m.def("reset", [] {
     capture::reset_all();

@@ -40,6 +40,8 @@ class Director {
   /// One of our own parts threw an exception (faults.h) while it worked for this frame. Whatever the director began is
   /// to be given up. Throws nothing. An error that it sets is raised at this instruction.
   virtual void faulted(Activation& activation, const char* what) { (void)activation, (void)what; }
+  /// What runs now becomes a part of a recording.
+  virtual bool records() const { return false; }
 };
 
 struct Instruction;

@@ -7,6 +7,7 @@
 
 #include "base/report.h"
 #include "capture/faults.h"
+#include "capture/guards.h"
 #include "capture/session.h"
 
 namespace magneto::capture {
@@ -15,12 +16,13 @@ namespace {
 
 struct Compiled {
   PyObject_HEAD vectorcallfunc vectorcall;
-  PyObject* function;
+  PyObject* function;  ///< of a module: what its class has as __call__; nullptr: none that is written in Python
   PyObject* self;
   PyObject* dict;
   PyObject* weak_references;
   CaptureState* state;
   CompileOptions* options;
+  bool is_module;  ///< calls `self`; else `function`, with `self` in front
 };
 
 std::unordered_set<Compiled*>& registry() {  // under the GIL
@@ -33,7 +35,27 @@ uint64_t g_next_id = 1;
 
 Compiled* cast(PyObject* object) { return reinterpret_cast<Compiled*>(object); }
 
+PyObject* call_name() {
+  static PyObject* name = PyUnicode_InternFromString("__call__");
+  return name;
+}
+
+PyCodeObject* code_of(PyObject* function) {
+  return function ? reinterpret_cast<PyCodeObject*>(reinterpret_cast<PyFunctionObject*>(function)->func_code) : nullptr;
+}
+
+// A class may get another __call__ (a tracer patches it), and a module another class (parametrizations, FSDP).
+void find_call(Compiled* self) {
+  PyObject* found = _PyType_Lookup(Py_TYPE(self->self), call_name());
+  if (found && is_compiled(found) && !cast(found)->self) found = cast(found)->function;  // of a compiled class
+  if (found && !PyFunction_Check(found)) found = nullptr;
+  if (found == self->function) return;
+  PyObject* before = std::exchange(self->function, Py_XNewRef(found));
+  Py_XDECREF(before);
+}
+
 PyObject* plain_call(Compiled* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  if (!self->function) return PyObject_Vectorcall(self->self, args, nargsf, kwnames);
   if (!self->self) return PyObject_Vectorcall(self->function, args, nargsf, kwnames);
   size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)),
          count = positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
@@ -67,12 +89,21 @@ PyObject* run_session(Compiled* self, PyObject* const* args, size_t positional, 
   return refuse_breaks(self, session.breaks());
 }
 
+/// Inside of another one's recording its frame becomes a part of that. One that must have no breaks watches itself.
+bool is_inlined(const Compiled* self) {
+  if (self->options->fullgraph) return false;
+  const Director* director = current_director();
+  return director && director->records();
+}
+
 PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   Compiled* self = cast(object);
-  auto* code = reinterpret_cast<PyCodeObject*>(reinterpret_cast<PyFunctionObject*>(self->function)->func_code);
+  if (self->is_module && self->self) find_call(self);
+  PyCodeObject* code = code_of(self->function);
   PyThreadState* thread = PyThreadState_Get();
   // Generators and coroutines only make an object here. A debugger or profiler wants to see every frame.
-  if (g_disabled || code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR) || is_observed(thread, code))
+  if (g_disabled || !code || code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR) ||
+      is_observed(thread, code) || is_inlined(self))
     return plain_call(self, args, nargsf, kwnames);
   if (reinterpret_cast<PyObject*>(code) != self->state->root->code.get()) {  // f.__code__ = other: all is new
     self->state->forget(code);
@@ -141,21 +172,48 @@ void deallocate(PyObject* object) {
   Py_TYPE(object)->tp_free(object);
 }
 
-// As a method in a class body it binds like a function; with a self of its own it is what it is.
+// As a method in a class body it binds like a function; with a self of its own it is what it is. The class of a
+// compiled module may have other objects (made by calling it, by copies, of its subclasses): what has another state is
+// called as it is.
 PyObject* descriptor_get(PyObject* object, PyObject* instance, PyObject*) {
-  if (!instance || instance == Py_None || cast(object)->self) return Py_NewRef(object);
-  return PyMethod_New(object, instance);
+  Compiled* self = cast(object);
+  if (!instance || instance == Py_None) return Py_NewRef(object);
+  if (self->is_module && self->self && instance_dict(instance) != instance_dict(self->self)) {
+    PyTypeObject* type = Py_TYPE(self->self);
+    Ref found = Ref::share(_PyType_Lookup(type, call_name()));
+    descrgetfunc get = found ? Py_TYPE(found.get())->tp_descr_get : nullptr;
+    if (get) return get(found.get(), instance, reinterpret_cast<PyObject*>(type));
+    if (found) return found.release();
+  }
+  return self->self ? Py_NewRef(object) : PyMethod_New(object, instance);
 }
 
-PyObject* represent(PyObject* object) { return PyUnicode_FromFormat("<magneto compiled %R>", cast(object)->function); }
+PyObject* represent(PyObject* object) {
+  Compiled* self = cast(object);
+  return PyUnicode_FromFormat("<magneto compiled %R>", self->function ? self->function : Py_None);
+}
 
 PyObject* same_object(PyObject* object, PyObject*) { return Py_NewRef(object); }  // like a function
+
+// Like a bound method: that of a copied object is the copy's.
+PyObject* deep_copy(PyObject* object, PyObject* memo) {
+  Compiled* self = cast(object);
+  if (!self->self) return Py_NewRef(object);
+  Ref module = Ref::take(PyImport_ImportModule("copy"));
+  Ref twin = module ? Ref::take(PyObject_CallMethod(module.get(), "deepcopy", "OO", self->self, memo)) : Ref();
+  if (!twin) return nullptr;
+  Ref made = Ref::take(new_compiled(self->is_module ? nullptr : self->function, twin.get(), *self->options));
+  if (made && self->dict && !(cast(made.get())->dict = PyDict_Copy(self->dict))) return nullptr;
+  return made.release();
+}
+
 PyObject* reduce(PyObject* object, PyObject*) {
-  return Py_NewRef(reinterpret_cast<PyFunctionObject*>(cast(object)->function)->func_qualname);
+  Ref module = Ref::take(PyImport_ImportModule("magneto._api"));
+  return module ? PyObject_CallMethod(module.get(), "_reduced", "O", object) : nullptr;
 }
 
 PyMethodDef methods[] = {{"__copy__", same_object, METH_NOARGS, nullptr},
-                         {"__deepcopy__", same_object, METH_O, nullptr},
+                         {"__deepcopy__", deep_copy, METH_O, nullptr},
                          {"__reduce__", reduce, METH_NOARGS, nullptr},
                          {nullptr, nullptr, 0, nullptr}};
 
@@ -192,31 +250,42 @@ PyTypeObject* compiled_type() {
 }
 
 bool is_compiled(PyObject* object) { return Py_TYPE(object) == compiled_type(); }
-PyObject* compiled_function(PyObject* compiled) { return cast(compiled)->function; }
+PyObject* compiled_function(PyObject* compiled) {
+  return cast(compiled)->is_module ? nullptr : cast(compiled)->function;
+}
 PyObject* compiled_self(PyObject* compiled) { return cast(compiled)->self; }
 uint64_t compiled_id(PyObject* compiled) { return cast(compiled)->state->id; }
+const CompileOptions& compile_options(PyObject* compiled) { return *cast(compiled)->options; }
 
 PyObject* new_compiled(PyObject* function, PyObject* self, const CompileOptions& options) {
   PyTypeObject* type = compiled_type();
   if (!type) return nullptr;
+  if (function ? !PyFunction_Check(function) : !self) {
+    PyErr_Format(PyExc_TypeError, "magneto: %s is no Python function",
+                 function ? Py_TYPE(function)->tp_name : "nothing");
+    return nullptr;
+  }
   Compiled* object = PyObject_GC_New(Compiled, type);
   if (!object) return nullptr;
   object->vectorcall = call;
-  object->function = Py_NewRef(function);
+  object->function = Py_XNewRef(function);
   object->self = Py_XNewRef(self);
   object->dict = nullptr;
   object->weak_references = nullptr;
+  object->is_module = !function;
+  if (!function) find_call(object);
   object->options = new CompileOptions(options);
-  object->state =
-      new CaptureState(reinterpret_cast<PyCodeObject*>(reinterpret_cast<PyFunctionObject*>(function)->func_code));
+  object->state = new CaptureState(code_of(object->function));
   object->state->id = g_next_id++;
   object->state->limit = options.limit;
   object->state->fullgraph = options.fullgraph;
   object->state->compiles = options.compiles;
   object->state->keeps_texts = options.keeps_texts;
   object->state->dynamic = options.dynamic;
-  const char* name = PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(function)->func_qualname);
-  object->state->name = name ? name : "?";
+  PyObject* name = object->function ? reinterpret_cast<PyFunctionObject*>(object->function)->func_qualname : nullptr;
+  const char* text = name ? PyUnicode_AsUTF8(name) : Py_TYPE(self)->tp_name;
+  if (!text) PyErr_Clear();
+  object->state->name = text ? text : "?";
   registry().insert(object);
   PyObject_GC_Track(object);
   return reinterpret_cast<PyObject*>(object);

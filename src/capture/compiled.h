@@ -20,14 +20,16 @@ struct CompileOptions {
   std::optional<bool> dynamic;  ///< CaptureState::dynamic
 };
 
-/// A callable for the Python function `function`, with `self` as its first argument at every call (or nullptr). New
-/// reference, or nullptr with a Python error.
+/// A callable for the Python function `function`, with `self` as its first argument at every call (or nullptr); without
+/// a function, for calls of the object `self`: as an attribute of a class, it is for the object that shares the very
+/// state of `self`, and all others are called as they are. New reference, or nullptr with a Python error.
 PyObject* new_compiled(PyObject* function, PyObject* self, const CompileOptions& options);
 
 PyTypeObject* compiled_type();  ///< made ready at the first call
 bool is_compiled(PyObject* object);
-PyObject* compiled_function(PyObject* compiled);  ///< borrowed
+PyObject* compiled_function(PyObject* compiled);  ///< borrowed; nullptr: it calls an object
 PyObject* compiled_self(PyObject* compiled);      ///< borrowed; nullptr
+const CompileOptions& compile_options(PyObject* compiled);
 uint64_t compiled_id(PyObject* compiled);
 
 /// Forgets the segments of every compiled callable that is alive.

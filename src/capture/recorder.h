@@ -252,6 +252,8 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_pure(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames,
                       PyObject* bound);
+  PyObject* call_compiled(Activation& self, PyObject* compiled, PyObject* const* args, size_t nargsf,
+                          PyObject* kwnames);
   PyObject* call_partial(Activation& self, PyObject* partial, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_operator(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,

@@ -2,6 +2,7 @@
 // classes.
 #include <algorithm>
 
+#include "capture/compiled.h"
 #include "capture/hook.h"
 #include "capture/recorder.h"
 #include "capture/recorder_calls_internal.h"
@@ -84,6 +85,7 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
       type == &PyClassMethodDescr_Type || type == &_PyMethodWrapper_Type)
     return call_c(self, callable, args, nargsf, kwnames);
   if (is_partial(callable)) return call_partial(self, callable, args, nargsf, kwnames);
+  if (is_compiled(callable)) return call_compiled(self, callable, args, nargsf, kwnames);
   if (strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0)
     return call_cached(self, callable, args, nargsf, kwnames);
   if (Script::is_scripted(callable)) return call_script(self, callable, args, nargsf, kwnames);
@@ -101,6 +103,10 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
     }
     if (function) {
       note_class(callable);
+      if (is_compiled(function) && is_outside(callable)) {  // whose state it has decides what is called
+        if (floating(callable)) pin(callable);
+        if (PyObject* dict = instance_dict(callable)) dict_guard(dict, callable, source_of(callable));
+      }
       descrgetfunc get = Py_TYPE(function)->tp_descr_get;
       Ref bound = get ? Ref::take(get(function, callable, reinterpret_cast<PyObject*>(type))) : Ref::share(function);
       if (!bound) return nullptr;
@@ -183,6 +189,10 @@ bool Recorder::callable_from_c(Activation& self, PyObject* object) {
   }
   unreadable_stop_ = Stop::kOpaqueCall;
   unreadable_detail_ = callable_name(object);
+  if (is_compiled(object)) {
+    if (floating(object)) pin(object);
+    return info(object) && !compile_options(object).fullgraph;  // its frame comes through the hook
+  }
   if (PyType_Check(object)) {
     auto* made = reinterpret_cast<PyTypeObject*>(object);
     return is_python_class(made) || is_known_constructor(made) || made == &PyType_Type ||
@@ -212,6 +222,23 @@ bool Recorder::callable_from_c(Activation& self, PyObject* object) {
     default:
       return false;
   }
+}
+
+// A compiled function inside of another one is a part of it, unless it must have no breaks: then it watches itself.
+PyObject* Recorder::call_compiled(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                                  PyObject* kwnames) {
+  if (!info(callable) || compile_options(callable).fullgraph)
+    return stop(self, Stop::kOpaqueCall, callable_name(callable));
+  PyObject *function = compiled_function(callable), *bound = compiled_self(callable);
+  static PyObject* name = PyUnicode_InternFromString("self");
+  for (PyObject* part : {function, bound})
+    if (part && !is_value(part) && !info(part))
+      enter_outside(part, guards().sources.pinned(source_of(callable), part == bound ? name : nullptr));
+  if (!function) return call(self, bound, args, nargsf, kwnames);
+  if (!bound) return call(self, function, args, nargsf, kwnames);
+  std::vector<PyObject*> all = with_gap(args, total_count(nargsf, kwnames), bound);
+  return call(self, function, all.data() + 1,
+              (static_cast<size_t>(PyVectorcall_NARGS(nargsf)) + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
 }
 
 PyObject* Recorder::call_partial(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,

@@ -1,6 +1,7 @@
 // Reads: what a recording learns of objects from outside, and the guards that make it true again at every call.
 #include "base/check.h"
 #include "base/text.h"
+#include "capture/compiled.h"
 #include "capture/faults.h"
 #include "capture/hook.h"
 #include "capture/recorder.h"
@@ -247,10 +248,11 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
     return;
   }
   if (Py_REFCNT(object) == 1) return enter_made(object);
-  if (kind == Source::Kind::kSelf && parent && is_made(parent) &&
-      PyFunction_Check(object))  // found on a class, whose version is guarded
-    return enter_outside(object,
+  if (kind == Source::Kind::kSelf && parent && is_made(parent) && PyFunction_Check(object))
+    return enter_outside(object,  // found on a class, whose version is guarded
                          guards().sources.pinned({}, reinterpret_cast<PyFunctionObject*>(object)->func_qualname));
+  if (kind == Source::Kind::kSelf && parent && is_made(parent) && is_compiled(object))
+    return enter_outside(object, guards().sources.pinned({}, nullptr));
   if (parent && is_made(parent)) {
     if (Py_REFCNT(object) == 2) return enter_made(object);  // its holder and we: nobody else knows it
     if (PyTuple_CheckExact(object) || is_global_constant(object) || PyFunction_Check(object)) {

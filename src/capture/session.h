@@ -84,6 +84,7 @@ class Session final : public Director {
   Go stopped(Activation& activation) override;
   void left(Activation& activation, Exit exit, PyObject* result) override;
   void faulted(Activation& activation, const char* what) override;
+  bool records() const override { return recording(); }
 
  private:
   struct Root {

@@ -8,6 +8,7 @@
 #include "base/report.h"
 #include "capture/faults.h"
 #include "capture/guards.h"
+#include "capture/references.h"
 #include "capture/session.h"
 
 namespace magneto::capture {
@@ -99,6 +100,10 @@ bool is_inlined(const Compiled* self) {
 PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   Compiled* self = cast(object);
   if (self->is_module && self->self) find_call(self);
+  if (!self->function && !self->self) {
+    PyErr_SetString(PyExc_ReferenceError, "magneto: the garbage collector has ended this compiled function");
+    return nullptr;
+  }
   PyCodeObject* code = code_of(self->function);
   PyThreadState* thread = PyThreadState_Get();
   // Generators and coroutines only make an object here. A debugger or profiler wants to see every frame.
@@ -147,20 +152,25 @@ PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject*
 
 int traverse(PyObject* object, visitproc visit, void* arg) {
   Compiled* self = cast(object);
+  Py_VISIT(Py_TYPE(object));
   Py_VISIT(self->function);
   Py_VISIT(self->self);
   Py_VISIT(self->dict);
-  return 0;
+  return visit_references(*self->state->root, visit, arg);
 }
 
 int clear(PyObject* object) {
   Compiled* self = cast(object);
+  self->state->forget(nullptr);
   Py_CLEAR(self->dict);
+  Py_CLEAR(self->function);
+  Py_CLEAR(self->self);
   return 0;
 }
 
 void deallocate(PyObject* object) {
   Compiled* self = cast(object);
+  PyTypeObject* type = Py_TYPE(object);
   PyObject_GC_UnTrack(object);
   registry().erase(self);
   if (self->weak_references) PyObject_ClearWeakRefs(object);
@@ -169,7 +179,8 @@ void deallocate(PyObject* object) {
   Py_CLEAR(self->dict);
   Py_CLEAR(self->function);
   Py_CLEAR(self->self);
-  Py_TYPE(object)->tp_free(object);
+  type->tp_free(object);
+  Py_DECREF(type);
 }
 
 // As a method in a class body it binds like a function; with a self of its own it is what it is. The class of a

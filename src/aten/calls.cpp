@@ -1,5 +1,6 @@
 #include "aten/calls.h"
 
+#include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <charconv>
@@ -75,6 +76,27 @@ bool draws(const Operator& op, const std::vector<Slot>& slots) {
   return op.random;
 }
 
+/// Below autograd, and without autocast: casts stand in the graph. A kernel of autograd that is Python code does
+/// something in each call, gradient or not: such an operator is called as the program does it.
+class AsRecorded {
+ public:
+  explicit AsRecorded(const Operator& op) {
+    c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+    keys.excluded_ = keys.excluded_ | c10::autocast_dispatch_keyset;
+    if (op.is_foreign && above(op) == Above::kPython) {
+      grad_mode_.emplace(false);
+      keys.excluded_ = keys.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+    } else {
+      keys.excluded_ = keys.excluded_ | c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+    }
+    guard_.emplace(keys);
+  }
+
+ private:
+  std::optional<c10::AutoGradMode> grad_mode_;
+  std::optional<c10::impl::ForceDispatchKeyGuard> guard_;
+};
+
 }  // namespace
 
 struct Call::Body {
@@ -102,7 +124,7 @@ Call::Call(Call&&) noexcept = default;
 bool Call::random() const { return body_->random; }
 
 void Call::run(std::span<const at::Tensor> reads, std::span<const int64_t> symbols, Tensors& results) const {
-  c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+  const AsRecorded dispatch(*body_->op);
   c10::SmallVector<at::Tensor, 8> values;
   for (const Read& read : body_->reads)
     values.push_back(read.view ? view_of(reads[read.index], *read.view, symbols) : reads[read.index]);

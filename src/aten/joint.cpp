@@ -18,6 +18,7 @@
 
 #include "aten/operators_internal.h"
 #include "aten/program.h"
+#include "aten/state_internal.h"
 #include "aten/symbols.h"
 #include "aten/trace.h"
 #include "base/text.h"
@@ -144,7 +145,11 @@ class Joining {
     InTrace here(trace_);
     NoSavedTensorHooks unpacked;
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // casts stand in the graph
-    for (const graph::Node& node : from_.nodes()) repeat(node);
+    for (size_t n = 0; n < from_.nodes().size(); ++n) {
+      trace_.repeat_node(n);
+      repeat(n, asked.pieces);
+    }
+    trace_.repeat_node(from_.nodes().size());
     find_roots();
     find_stops();
     if (asked.pieces) {
@@ -197,17 +202,30 @@ class Joining {
     return equal;
   }
 
-  void repeat(const graph::Node& node) {
+  /// Its gradient is Python code, which is not run on tensors without data.
+  static bool is_differentiated_in_python(const graph::Node& node, const Operator& op, const torch::jit::Stack& stack) {
+    if (!op.is_foreign || !node.grad || !has_python_gradient(above(op))) return false;
+    bool any = false;
+    for (const c10::IValue& argument : stack)
+      each_tensor(argument, [&](const at::Tensor& tensor, int) { any = any || tensor.requires_grad(); });
+    return any;
+  }
+
+  void repeat(size_t n, bool pieces) {
+    const graph::Node& node = from_.nodes()[n];
     const Operator& op = differentiated(node);
     if (const std::string effect = hidden_effect(op); !effect.empty()) impossible(effect);
     torch::jit::Stack stack;
     for (size_t a = 0; a < node.args.size(); ++a) stack.push_back(boxed(node.args[a], op.arguments[a]));
+    const bool in_python = is_differentiated_in_python(node, op, stack);
+    if (in_python && !pieces) impossible(node.op, Joint::kPythonGradient);
     {
       c10::AutoGradMode grad_mode(node.grad);
       std::optional<c10::impl::ExcludeDispatchKeyGuard> below_autograd;
-      if (op.factory) below_autograd.emplace(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+      if (op.factory || in_python) below_autograd.emplace(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
       op.handle.callBoxed(stack);
     }
+    if (in_python) stand_alone(n, stack);
     size_t output = 0;
     const auto keep = [&](const at::Tensor& tensor) {
       const ValueId id = node.outputs.at(output++);
@@ -227,6 +245,16 @@ class Joining {
       else if (result.isTensorList())
         for (const c10::IValue& item : result.toListRef()) keep(item.toTensor());
     }
+  }
+
+  /// A piece of its own. What comes out may have any history.
+  void stand_alone(size_t n, const torch::jit::Stack& results) {
+    made_.cuts.insert(made_.cuts.end(), {n, n + 1});
+    for (const c10::IValue& result : results)
+      each_tensor(result, [&](const at::Tensor& tensor, int) {
+        if (tensor.defined() && tensor.is_leaf() && torch::autograd::isDifferentiableType(tensor.scalar_type()))
+          tensor.set_requires_grad(true);
+      });
   }
 
   // ---- roots -------------------------------------------------------------------------------------------------------
@@ -386,6 +414,7 @@ class Joining {
     std::sort(made_.cuts.begin(), made_.cuts.end());
     made_.cuts.erase(std::unique(made_.cuts.begin(), made_.cuts.end()), made_.cuts.end());
     std::erase(made_.cuts, from_.nodes().size());
+    std::erase(made_.cuts, size_t{0});
     for (const at::Tensor& tensor : tensors_) made_.requires_grad.push_back(tensor.defined() && tensor.requires_grad());
   }
 

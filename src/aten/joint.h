@@ -22,6 +22,8 @@ class Program;
 struct Joint {
   static constexpr size_t kNone = static_cast<size_t>(-1);
   static constexpr const char* kNoGradient = "no output needs a gradient";  ///< a reason
+  /// The end of a reason: what lies before and behind such an operator may have joint graphs.
+  static constexpr const char* kPythonGradient = " has a gradient that is Python code";
 
   /// As recorded: views and in-place operators stand as they are.
   /// Inputs: those of the program, then the tangents. Constants: those of the program.
@@ -51,7 +53,7 @@ struct Joint {
   std::vector<size_t> order;                ///< tangents, each behind those that its stops are views of
 
   /// Where only `pieces` were asked for: where to cut the program (counts of its nodes, rising), so that each stop ends
-  /// a piece. Only hints and requires_grad have a meaning then.
+  /// a piece, and each operator whose gradient is Python code is one. Only hints and requires_grad have a meaning then.
   std::vector<size_t> cuts;
   std::vector<bool> requires_grad;  ///< of each value of the program
 

@@ -203,9 +203,30 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
   }();
   meta = meta_kernel(op, false);
   is_foreign = !is_aten;
-  constexpr DispatchKey kAutograd[] = {DispatchKey::Autograd, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA};
-  has_autograd = is_aten || std::any_of(std::begin(kAutograd), std::end(kAutograd),
-                                        [&](DispatchKey key) { return op.hasKernelForDispatchKey(key); });
+}
+
+// As the dispatcher chooses: what was registered for the key itself, a composite where the backend has no kernel, what
+// was registered for all of autograd. What registered it says where that was.
+Above above(const Operator& op, DispatchKey autograd_key) {
+  Kernels& kernels = kernels_of(entry_of(op.handle));
+  const auto newest = [&](DispatchKey key) -> const c10::impl::AnnotatedKernel* {
+    const auto found = kernels.find(key);
+    return found == kernels.end() || found->second.empty() ? nullptr : &found->second.front();
+  };
+  const DispatchKey backend = autograd_key == DispatchKey::AutogradCUDA ? DispatchKey::CUDA : DispatchKey::CPU;
+  const c10::impl::AnnotatedKernel* kernel = newest(autograd_key);
+  if (!kernel && !newest(backend) && !newest(DispatchKey::CompositeExplicitAutograd))
+    kernel = newest(DispatchKey::CompositeImplicitAutograd);
+  if (!kernel) kernel = newest(DispatchKey::Autograd);
+  if (!kernel || kernel->kernel.isFallthrough()) return Above::kNobody;
+  const auto is_from = [&](const char* place) { return kernel->debug.find(place) != std::string::npos; };
+  if (is_from(".py:")) return is_from("/torch/_library/custom_ops.py:") ? Above::kGlue : Above::kPython;
+  if (op.is_foreign) return is_from("torch/csrc/autograd/") ? Above::kTorch : Above::kCpp;
+  return is_from("torch/csrc/") || is_from("aten/src/ATen/") ? Above::kTorch : Above::kCpp;
+}
+
+Above above(const Operator& op) {
+  return std::max(above(op, DispatchKey::AutogradCPU), above(op, DispatchKey::AutogradCUDA));
 }
 
 std::string hidden_effect(const Operator& op) {

@@ -44,7 +44,6 @@ struct Operator {
   bool divides = false;            ///< integers: fails when a divisor is zero
   bool same_dtypes = false;        ///< its kernel, not its shape rule, refuses arguments of different dtypes
   bool is_foreign = false;         ///< not torch's own: what it returns may depend on data, and no tag says so
-  bool has_autograd = true;        ///< of its own; else autograd sees the operators inside of it
   /// Of one that writes: each element that it writes depends on the same element of what it reads only.
   bool works_by_element() const { return declared && ops::works_by_element(*declared); }
   /// Whether it may read what lies so to what it writes, and comes out as if all were read before.
@@ -54,6 +53,21 @@ struct Operator {
   const ops::Op* declared = nullptr;
   const c10::KernelFunction* meta = nullptr;  ///< torch's shape kernel in C++, if there is one
 };
+
+/// Whose kernel runs for an operator before it comes to us, in the place of autograd.
+enum class Above : uint8_t {
+  kNobody,  ///< the operator comes to us as it is, and autograd sees those inside of it
+  kTorch,   ///< torch's own: grad mode and arguments are the caller's when it comes to us
+  kCpp,     ///< another library's, in C++: a gradient of its own, or a composite
+  kGlue,    ///< torch's Python code around the formula of a custom_op: without a gradient it only goes on
+  kPython,  ///< Python code: whatever it does besides, it does in each call
+};
+/// Asked whenever it matters: kernels are registered and taken away at any time.
+Above above(const Operator& op, c10::DispatchKey autograd_key);
+/// On any device.
+Above above(const Operator& op);
+/// The formula of its gradient is Python code.
+inline bool has_python_gradient(Above kernel) { return kernel == Above::kGlue || kernel == Above::kPython; }
 
 /// The shape kernel in Python that somebody has registered (torch.library.register_fake), if there is one now.
 const c10::KernelFunction* fake_of(const Operator& op);

@@ -82,6 +82,8 @@ class Recording {
   /// True: done, the results are on the stack. False: everything is flushed, and the operator is to be run below us.
   bool record() {
     if (const char* reason = unrecordable()) return refuse(reason);
+    if (!op_.is_foreign && above(op_) > Above::kTorch)  // those of other libraries were seen above (foreign.cpp)
+      return refuse("somebody has replaced its gradient");
     switch (op_.way) {
       case Way::kMetadata:
         return ask_metadata();
@@ -100,7 +102,8 @@ class Recording {
     if (!results && op_.is_foreign && !state_.symbols) {
       if (op_.returns > 0 && !is_told())
         return refuse("what it returns is known when it has run, and not before; register a fake for it");
-      if (!op_.has_autograd && wants_gradient()) return refuse("it has no gradient of its own; register one for it");
+      if (above(op_) == Above::kNobody && wants_gradient())
+        return refuse("it has no gradient of its own; register one for it");
     }
     if (!results) return run_at_once();
     if (!state_.symbols && is_untried()) return try_at_once();
@@ -343,17 +346,19 @@ class Recording {
     if (!state_.symbols) return std::nullopt;
     Results results = results_of_live();
     if (!results) return std::nullopt;
-    numbers_ = state_.live->graph.nodes()[state_.graph.nodes().size()].numbers;
+    numbers_ = state_.live->graph.nodes()[live_node()].numbers;
     const auto tensors = static_cast<size_t>(std::count_if(returns.begin(), returns.end(), is_tensor));
     if (results->size() != tensors || numbers_.size() != returns.size() - tensors) return std::nullopt;
     return results;
   }
 
+  size_t live_node() const { return state_.repeated.value_or(state_.graph.nodes().size()); }
+
   // Sketch: the operator was run in the live trace, as the same node. Its results are new tensors of these types for
   // the sizes of now. Nothing: it is another node there, or its results are views.
   Results results_of_live() {
     const Trace::State& live = *state_.live;
-    const size_t index = state_.graph.nodes().size();
+    const size_t index = live_node();
     if (index >= live.graph.nodes().size()) return std::nullopt;
     const graph::Node& node = live.graph.nodes()[index];
     if (node.op != op_.name || op_.writes_anything || op_.way == Way::kView || op_.way == Way::kRestride)
@@ -577,7 +582,7 @@ void on_traced_operator(const c10::OperatorHandle& handle, Stack* stack) {
     // Not under our own lock: two traces that wait for each other's tensors must not wait for each other's locks.
     for (const auto& other : foreign) other->read_data(nullptr, op.name + " of another trace");
   }
-  if (op.has_autograd) return run_below(handle, stack);
+  if (!op.is_foreign || above(op) != Above::kNobody) return run_below(handle, stack);
   PastUs past;
   handle.callBoxed(stack);
 }

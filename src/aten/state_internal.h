@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "aten/foreign_internal.h"
 #include "aten/operators_internal.h"
 #include "aten/pending_impl_internal.h"
 #include "aten/trace.h"
@@ -127,6 +128,7 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   /// that it makes is one that it saved, and the same value.
   bool repeats_autograd = false;
   std::shared_ptr<State> live;                                        ///< of a sketch: the trace that runs beside it
+  std::optional<size_t> repeated;                                     ///< the node of `live` that is repeated now
   std::unordered_map<const c10::StorageImpl*, at::Tensor> stand_ins;  ///< sketch: the first over each storage
 
  private:
@@ -162,12 +164,12 @@ struct Internal {
 /// Operators go to the kernels that eager would reach from the place where we stand: below autograd, past us.
 struct BelowUs {
   c10::impl::ExcludeDispatchKeyGuard guard{c10::autograd_dispatch_keyset_with_ADInplaceOrView |
-                                           c10::DispatchKeySet({kTraceKey, kTensorKey})};
+                                           c10::DispatchKeySet({kTraceKey, kTensorKey, kForeignKey})};
 };
 
 /// The same where autograd has let an operator through that has no gradient: it looks at those inside.
 struct PastUs {
-  c10::impl::ExcludeDispatchKeyGuard guard{c10::DispatchKeySet({kTraceKey, kTensorKey})};
+  c10::impl::ExcludeDispatchKeyGuard guard{c10::DispatchKeySet({kTraceKey, kTensorKey, kForeignKey})};
 };
 
 /// Operators run bare, whatever the thread is in the middle of (autocast, vmap, a dispatch mode).

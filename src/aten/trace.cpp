@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "aten/convert_internal.h"
+#include "aten/foreign_internal.h"
 #include "aten/matmul_internal.h"
 #include "aten/program.h"
 #include "aten/state_internal.h"
@@ -57,6 +58,7 @@ void set_entered(Trace::State& state, bool entered) {
   this_threads_state = entered ? &state : nullptr;
   state.entered = entered;
   c10::impl::tls_set_dispatch_key_included(kTraceKey, entered);
+  c10::impl::tls_set_dispatch_key_included(kForeignKey, entered);
   if (state.symbols) c10::impl::tls_set_dispatch_key_included(kSketchKey, entered);
   std::lock_guard<std::mutex> lock(links_mutex());
   if (entered)
@@ -86,6 +88,11 @@ Trace::Trace(std::shared_ptr<Symbols> symbols, const graph::Graph& recorded) : T
     state_->live->values[v].storage = static_cast<StorageIndex>(v);  // views are never looked up there
 }
 
+void Trace::repeat_node(size_t node) {
+  Lock lock(*state_);
+  state_->repeated = node;
+}
+
 Trace::~Trace() {
   if (state_->entered) leave();
   try {
@@ -98,6 +105,7 @@ Trace::~Trace() {
 
 void Trace::enter() {
   base::check(!this_threads_state, "trace: this thread is in a trace already");
+  meet_foreign_operators();
   set_entered(*state_, true);
 }
 

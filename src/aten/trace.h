@@ -35,6 +35,8 @@ class Trace {
   /// A sketch that repeats a graph which was recorded before, and may go on behind it: torch's autograd engine records
   /// here, and asks who else holds a storage without reading it.
   Trace(std::shared_ptr<Symbols> symbols, const graph::Graph& recorded);
+  /// The operators from now on are those of this node of it; behind its last one: what comes after.
+  void repeat_node(size_t node);
   ~Trace();  ///< flushes; never throws (what a flush raises here was raised before)
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;

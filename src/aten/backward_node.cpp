@@ -111,6 +111,7 @@ Backward TrainingPlan::make_backward(const JointOf& asked, const std::vector<boo
   graph::Graph graph;
   if (all(asked.through) && asked.blocked.empty()) {
     graph = joint.graph;
+    made.reached_by = joint.reached_by;
   } else {
     FunctionalJoint some = make_functional_joint(examples, make_joint(*program, examples, asked));
     if (!some.reason.empty()) return none(some.reason);
@@ -118,6 +119,7 @@ Backward TrainingPlan::make_backward(const JointOf& asked, const std::vector<boo
       if (std::find(joint.conditions.begin(), joint.conditions.end(), condition) == joint.conditions.end())
         return none("it holds for some sizes only");
     graph = std::move(some.graph);
+    made.reached_by = std::move(some.reached_by);
   }
   for (size_t g = 0; g < gives.size(); ++g)
     if (!gives[g])
@@ -134,7 +136,6 @@ Backward TrainingPlan::make_backward(const JointOf& asked, const std::vector<boo
   for (const size_t c : part.backward_constants) constants.push_back(program->constants()[c]);
   for (const Saved& one : part.saved) made.reads.push_back(one.is_read);
   made.tangents = std::move(part.tangents);
-  made.depends = std::move(part.depends);
   made.run = compile(std::move(part.backward), std::move(constants), "backward");
   return made;
 }
@@ -286,11 +287,8 @@ variable_list MagnetoBackward::apply(variable_list&& tangents) {
   through_ = through;
   variable_list gradients = run(backward, std::move(tangents), last);
   results.resize(count);
-  for (size_t g = 0; g < count; ++g) {
-    const std::vector<bool>& depends = backward.depends[plan_->wanted[g]];
-    for (size_t t = 0; t < depends.size(); ++t)
-      if (depends[t] && through[t]) results[g] = gradients[plan_->wanted[g]];
-  }
+  for (size_t g = 0; g < count; ++g)
+    if (meet(backward.reached_by[plan_->wanted[g]], through)) results[g] = gradients[plan_->wanted[g]];
   return results;
 }
 

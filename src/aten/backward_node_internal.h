@@ -21,11 +21,11 @@ using NodePtr = decltype(torch::autograd::Edge::function);
 
 /// A backward that is ready to run: for all gradients through all tangents, or for some.
 struct Backward {
-  std::shared_ptr<Executable> run;  ///< nullptr: there is none for this choice
-  std::vector<bool> reads;          ///< of each saved value: it is an input
-  std::vector<size_t> tangents;     ///< the inputs behind the saved values
-  std::vector<std::vector<bool>> depends;
-  std::string reason = {};  ///< why there is none
+  std::shared_ptr<Executable> run;            ///< nullptr: there is none for this choice
+  std::vector<bool> reads;                    ///< of each saved value: it is an input
+  std::vector<size_t> tangents;               ///< the inputs behind the saved values
+  std::vector<std::vector<bool>> reached_by;  ///< Joint::reached_by
+  std::string reason = {};                    ///< why there is none
 };
 
 /// Everything about the training of one program that does not change from call to call.

@@ -38,6 +38,7 @@ class Arranging {
     made_.stops = joint_.stops;
     made_.behind = joint_.behind;
     made_.order = joint_.order;
+    made_.reached_by = joint_.reached_by;
     place_roots();
     if (made_.reason.empty()) place_outputs();
     if (made_.reason.empty()) check_stores();

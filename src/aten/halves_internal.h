@@ -33,6 +33,7 @@ struct FunctionalJoint {
   std::vector<Joint::Stop> stops;   ///< and the next two: as in Joint
   std::vector<std::vector<size_t>> behind;
   std::vector<size_t> order;
+  std::vector<std::vector<bool>> reached_by;  ///< as in Joint
   std::vector<types::Condition> conditions;
   std::vector<bool> needs_before;  ///< of each input: a root with a tangent needs it as it was before a store
   std::vector<size_t> stored;      ///< inputs that are stored to

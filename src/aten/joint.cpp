@@ -457,6 +457,18 @@ class Joining {
     const at::Tensor tangent;
   };
 
+  void find_reached(const JointOf& asked) {
+    namespace autograd = torch::autograd;
+    made_.reached_by.assign(inputs_.size(), std::vector<bool>(made_.root_at.size()));
+    for (size_t t = 0; t < made_.root_at.size(); ++t) {
+      if (!asked.through.empty() && !asked.through.at(t)) continue;
+      const auto behind = nodes_behind({autograd::impl::gradient_edge(roots_[made_.root_at[t]])});
+      for (size_t i = 0; i < inputs_.size(); ++i)
+        made_.reached_by[i][t] =
+            inputs_[i].requires_grad() && behind.count(autograd::impl::gradient_edge(inputs_[i]).function.get());
+    }
+  }
+
   /// The gradients of the inputs, then those of the stops where some are blocked.
   std::vector<at::Tensor> run_backward(const JointOf& asked) {
     namespace autograd = torch::autograd;
@@ -476,6 +488,7 @@ class Joining {
       work.roots.push_back(autograd::impl::gradient_edge(root));
       work.tangents.push_back(std::move(tangent));
     }
+    find_reached(asked);
     std::vector<size_t> wanted;
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!inputs_[i].requires_grad()) continue;

@@ -35,7 +35,9 @@ struct Joint {
       root_of;  ///< of each output: the tensor whose memory it shows, itself or a view; kNone: undefined
   std::vector<size_t> tangent_of;  ///< of each root; kNone: no gradient comes back through it
   std::vector<size_t> root_at;     ///< of each tangent
-  std::vector<int64_t> hints;      ///< the symbols of the graph, as the examples have them
+  /// Of each input: the tangents with which a gradient comes to it. It may be zeros, whatever the tangent is.
+  std::vector<std::vector<bool>> reached_by;
+  std::vector<int64_t> hints;  ///< the symbols of the graph, as the examples have them
   /// What must hold of symbols beyond what the program's own graph says.
   std::vector<types::Condition> conditions;
   std::string reason;  ///< not empty: why there is none; the rest has no meaning then

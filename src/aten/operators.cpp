@@ -124,13 +124,21 @@ bool asks_metadata(std::string_view base) {
 
 // Give a tensor object other memory, another layout or another history, behind the back of a graph.
 bool is_opaque(std::string_view base) {
-  return starts_with_any(base,
-                         {"set_", "_resize_output", "resize_as_sparse", "detach_", "_sparse", "_nested", "share_"});
+  return starts_with_any(base, {"set_", "_resize_output", "resize_as_sparse", "detach_", "_sparse", "_nested", "share_",
+                                "_efficientzerotensor"});
 }
 
 // Arguments that are written to although the schema is silent: running statistics, in training.
 void add_silent_writes(std::string_view base, std::vector<bool>& writes) {
   if (is_any(base, {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"})) writes[3] = writes[4] = true;
+}
+
+Zeros zeros_of(std::string_view base, const c10::OperatorHandle& handle) {
+  if (base == "_efficientzerotensor") return Zeros::kAlways;
+  if (!handle.hasKernelForDispatchKey(DispatchKey::ZeroTensor)) return Zeros::kNever;
+  if (is_any(base, {"mul", "linalg_cross"})) return Zeros::kByAny;
+  if (base == "div") return Zeros::kByFirst;
+  return base == "add" ? Zeros::kByBoth : Zeros::kNever;
 }
 
 bool is_tensor(ArgKind kind) {
@@ -203,6 +211,7 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
   }();
   meta = meta_kernel(op, false);
   is_foreign = !is_aten;
+  zeros = zeros_of(base, op);
 }
 
 // As the dispatcher chooses: what was registered for the key itself, a composite where the backend has no kernel, what

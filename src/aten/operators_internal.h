@@ -25,6 +25,16 @@ enum class Way : uint8_t {
   kOpaque,     ///< changes a tensor in a way that no graph can tell
 };
 
+/// Zeros without memory (torch's ZeroTensor), which some formulas of gradients give: when a result is such zeros again,
+/// whatever the other arguments hold. Other operators compute with zeros.
+enum class Zeros : uint8_t {
+  kNever,
+  kAlways,   ///< makes them
+  kByAny,    ///< one of the first two arguments
+  kByFirst,  ///< the first argument, but not the second
+  kByBoth,
+};
+
 struct Operator {
   explicit Operator(const c10::OperatorHandle& handle);
 
@@ -44,6 +54,7 @@ struct Operator {
   bool divides = false;            ///< integers: fails when a divisor is zero
   bool same_dtypes = false;        ///< its kernel, not its shape rule, refuses arguments of different dtypes
   bool is_foreign = false;         ///< not torch's own: what it returns may depend on data, and no tag says so
+  Zeros zeros = Zeros::kNever;
   /// Of one that writes: each element that it writes depends on the same element of what it reads only.
   bool works_by_element() const { return declared && ops::works_by_element(*declared); }
   /// Whether it may read what lies so to what it writes, and comes out as if all were read before.

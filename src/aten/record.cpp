@@ -84,6 +84,7 @@ class Recording {
     if (const char* reason = unrecordable()) return refuse(reason);
     if (!op_.is_foreign && above(op_) > Above::kTorch)  // those of other libraries were seen above (foreign.cpp)
       return refuse("somebody has replaced its gradient");
+    if (state_.repeats_autograd && op_.zeros != Zeros::kNever && record_zeros()) return true;
     switch (op_.way) {
       case Way::kMetadata:
         return ask_metadata();
@@ -96,7 +97,7 @@ class Recording {
       default:
         break;
     }
-    if (!convert()) return refuse("an argument that a graph cannot hold");
+    if (args_.empty() && !convert()) return refuse("an argument that a graph cannot hold");
     if (!state_.symbols && (op_.way == Way::kAtOnce || must_run_at_once())) return run_at_once();
     Results results = op_.gives_numbers ? results_with_numbers() : types_of_results();
     if (!results && op_.is_foreign && !state_.symbols) {
@@ -181,6 +182,55 @@ class Recording {
     ValueId value;
     at::Tensor result = state_.make_fresh(std::move(type), &value);
     state_.add_call(copy, {constant}, {c10::IValue()}, TensorPlace{source, 0, -1}, {value});
+    stack_.resize(begin_);
+    stack_.emplace_back(std::move(result));
+    return true;
+  }
+
+  bool is_zeros(size_t argument) const {
+    if (argument >= args_.size()) return false;
+    const auto* id = std::get_if<ValueId>(&args_[argument]);
+    return id && id->valid() && state_.storages[state_.values[id->index()].storage].zeros;
+  }
+
+  bool gives_zeros() const {
+    switch (op_.zeros) {
+      case Zeros::kNever:
+        return false;
+      case Zeros::kAlways:
+        return true;
+      case Zeros::kByAny:
+        return is_zeros(0) || is_zeros(1);
+      case Zeros::kByFirst:
+        return is_zeros(0) && !is_zeros(1);
+      case Zeros::kByBoth:
+        return is_zeros(0) && is_zeros(1);
+    }
+    return false;
+  }
+
+  // The joint graph: zeros without memory are zeros with memory that stay zeros where torch's do (0 * inf is 0).
+  bool record_zeros() {
+    if (!convert() || !gives_zeros()) return false;
+    static const Operator& zeros = operator_named("aten::zeros");
+    types::TensorType type;
+    if (op_.zeros == Zeros::kAlways) {
+      const ops::Call call{.args = args_, .graph = &state_.graph, .default_dtype = default_dtype()};
+      auto made = zeros.declared->type(call);
+      if (!made) return false;
+      type = made->at(0).type;
+    } else {
+      auto made = types_of_results();
+      if (!made || made->size() != 1) return false;
+      type = made->at(0).type;
+      type.strides = types::contiguous_strides(type.sizes);
+      type.offset = 0;
+    }
+    std::vector<graph::Arg> args{type.sizes, type.dtype, {}, type.device, {}};
+    ValueId value;
+    at::Tensor result = state_.make_fresh(std::move(type), &value);
+    state_.storages[state_.values[value.index()].storage].zeros = true;
+    state_.add_node(zeros, std::move(args), {value});
     stack_.resize(begin_);
     stack_.emplace_back(std::move(result));
     return true;

@@ -36,6 +36,7 @@ struct StorageRecord {
   bool filled = false;                            ///< has data (perhaps not the newest: see written)
   bool written = false;                           ///< filled, and a recorded write to it was not run yet: sealed
   bool checked_before = false;                    ///< what open() needs
+  bool zeros = false;                             ///< torch's own tensor would have no memory (Zeros)
   c10::SmallVector<graph::ValueId, 1> outsiders;  ///< tensors of the caller over it
 };
 

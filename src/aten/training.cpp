@@ -379,13 +379,13 @@ std::shared_ptr<Executable> make_node(std::shared_ptr<Program> program, std::spa
 
   if (!joint.stops.empty())
     for (const size_t i : plan->wanted)
-      if (std::find(part.depends[i].begin(), part.depends[i].end(), false) != part.depends[i].end())
+      if (std::find(joint.reached_by[i].begin(), joint.reached_by[i].end(), false) != joint.reached_by[i].end())
         plan->not_by_all.push_back(i);
   close_stops(*plan);
   plan->set_full({.run = nullptr,
                   .reads = std::vector<bool>(part.saved.size(), true),
                   .tangents = std::move(part.tangents),
-                  .depends = std::move(part.depends)},
+                  .reached_by = joint.reached_by},
                  chosen(program->constants(), part.backward_constants));
   if (joint.root_at.size() == 1) plan->full();
   plan->forward = compile(std::move(part.forward), chosen(program->constants(), part.forward_constants), "forward");

@@ -296,6 +296,7 @@ void Trace::State::add_call(const Operator& op, std::vector<graph::Arg> args, st
 void Trace::State::note_write(ValueId value) {
   const StorageIndex index = values[value.index()].storage;
   StorageRecord& record = storages[index];
+  record.zeros = false;
   if (!record.filled || record.written) return;
   c10::StorageImpl& storage = *record.storage._unsafe_get_target();
   record.written = true;

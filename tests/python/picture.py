@@ -82,6 +82,8 @@ class Picture:
         except RuntimeError as error:  # a view whose base was written to where it must not be
             return self.add(path, f"{type(t).__name__} that cannot be used: {scrub(str(error))}")
         storage = "none"
+        if t.layout is torch.strided and t._is_zerotensor():  # zeros without memory: as good as zeros
+            t = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).zero_()
         if t.layout is torch.strided:
             key = t.untyped_storage().data_ptr() or t.untyped_storage()._cdata
             storage = self.storages.setdefault(key, f"S{len(self.storages)}")

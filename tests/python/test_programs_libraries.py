@@ -455,3 +455,15 @@ def test_a_gradient_in_cpp_is_part_of_the_graph():
     assert not magneto.report().fallbacks and "no_grad" not in str(graph)
 
 
+def test_forward_mode():
+    def f(x, t):
+        with torch.autograd.forward_ad.dual_level():
+            try:
+                y = cube(torch.autograd.forward_ad.make_dual(x, t) * 2)
+                return torch.autograd.forward_ad.unpack_dual(y)
+            except (NotImplementedError, RuntimeError) as error:
+                return type(error)
+
+    same_as_eager(f, randn(3), randn(3))
+
+

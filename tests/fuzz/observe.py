@@ -1,0 +1,399 @@
+"""One call of a graph program, and everything a user could see of it; and what differs between two such calls.
+
+Values may differ by rounding: by a few units of the last place of the tensor's largest number. Where they differ by more, the
+program itself is asked how sure its numbers are: eager runs again a few times with noise of one unit in the last place after
+each operator that rounds, and on the inputs. An element that eager itself does not hold still is allowed to differ as much
+as it moved; where a comparison, a rounding or an order flips, nobody's answer is the right one.
+"""
+
+import contextlib
+import re
+import sys
+import pathlib
+
+sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent / "python")]
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import rounding
+from inputs import World
+
+MODES = {"grad": contextlib.nullcontext, "no_grad": torch.no_grad, "inference": torch.inference_mode}
+
+
+def leaves_of(tree, path="result"):
+    """(path, leaf) of a nest of tuples, lists and dicts; the kinds of the containers are leaves, too."""
+    if isinstance(tree, (tuple, list)):
+        yield path, type(tree).__name__
+        for k, item in enumerate(tree):
+            yield from leaves_of(item, f"{path}[{k}]")
+    elif isinstance(tree, dict):
+        yield path, f"dict of {list(tree)}"
+        for key, item in tree.items():
+            yield from leaves_of(item, f"{path}[{key!r}]")
+    else:
+        yield path, tree
+
+
+def scrub(text):
+    return re.sub(r"0x[0-9a-f]{6,}", "0x...", text)
+
+
+def error_text(error):
+    # torch appends hints about its own debugging flags and C++ frames, which no program depends on
+    return f"{type(error).__name__}: {scrub(str(error)).split('Exception raised from')[0].strip()}"
+
+
+def snapshot(t):
+    with torch.no_grad():
+        return t.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+
+
+def version(t):
+    return None if t.is_inference() else t._version
+
+
+def unusable(t):
+    """What torch says of a view whose base was written to where it must not be."""
+    try:
+        t.is_leaf
+    except RuntimeError as error:
+        return error_text(error)
+
+
+class Seen:
+    """What one call showed. `facts`: (kind, path) -> text, to be equal. `values`: (kind, path) -> tensor."""
+
+    def __init__(self):
+        self.facts, self.values, self.keep, self.tensors = {}, {}, [], {}
+
+    def fact(self, kind, path, value):
+        self.facts[kind, path] = value
+
+    def tensor(self, kind, path, t, stride_kind="strides"):
+        self.fact("dtype" if kind == "value" else f"{kind}: dtype", path, str(t.dtype))
+        self.fact("shape" if kind == "value" else f"{kind}: shape", path, list(t.shape))
+        self.fact(stride_kind, path, list(t.stride()))
+        if t.is_conj() or t.is_neg():
+            self.fact("conj", path, (t.is_conj(), t.is_neg()))
+        self.values[kind, path] = snapshot(t)
+
+
+def weights(t, kind):
+    """The gradient that comes in from the end of a loss."""
+    if kind == "ones":
+        return torch.ones((), dtype=t.dtype, device=t.device).expand(t.shape)
+    made = torch.linspace(0.5, 1.5, t.numel(), dtype=torch.float64, device=t.device).to(t.dtype).reshape(t.shape)
+    return torch.empty_like(t).copy_(made) if kind == "strides" else made
+
+
+def observe(program, call, function, device="cpu", perturb=None, mode=None):
+    """Calls `function` on arguments of its own, runs the program's backward, and looks at everything."""
+    world, seen = World(program, call, device, perturb), Seen()
+    torch.manual_seed(call["seed"])
+    before = {letter: flat.clone() for letter, flat in world.flats.items()}
+    versions = {name: version(t) for name, t in world.tensors.items()}
+    hooks = []
+    plan = program.backward or {}
+    for name in plan.get("input hooks", ()):
+        t = world.tensors.get(name)
+        if t is not None and t.requires_grad:
+            t.register_hook(lambda grad, name=name: hooks.append((f"hook of {name}", grad)))
+    result = None
+    with mode or contextlib.nullcontext():
+        try:
+            with MODES[program.mode]():
+                result = function(*world.args)
+            seen.fact("exception", "call", None)
+        except Exception as error:
+            seen.fact("exception", "call", error_text(error))
+        look_at_result(seen, result, world)
+        outputs = [(path, t) for path, t in leaves_of(result) if isinstance(t, torch.Tensor) and unusable(t) is None]
+        for path, t in outputs:
+            seen.tensor("value", path, t)
+        if program.backward and program.mode == "grad":
+            backward(plan, seen, world, outputs, hooks)
+    for name, t in world.tensors.items():
+        seen.fact("version", name, None if versions[name] is None else version(t) - versions[name])
+        seen.fact("input", name, unusable(t) or (list(t.shape), list(t.stride()), t.storage_offset(), t.requires_grad, t.is_leaf))
+    for letter, flat in world.flats.items():
+        inside = world.inside[letter].to(flat.device)
+        seen.values["mutation", letter] = flat[inside].resolve_conj()
+        # what the program did not name must have the same bits, unless eager changed it (through as_strided)
+        seen.values["guard", letter] = flat[~inside].clone()
+        seen.keep.append(before[letter][~inside])
+    for name, leaf in world.leaves.items():
+        if leaf.grad is None:
+            seen.fact("grad None", name, "None")
+        else:
+            seen.fact("grad None", name, "a tensor")
+            seen.tensor("grad", name, leaf.grad, "grad strides")
+    seen.fact("random state", "", hash(bytes(torch.get_rng_state().numpy())))
+    if device == "cuda":
+        torch.cuda.synchronize()
+        seen.fact("random state", "cuda", hash(bytes(torch.cuda.get_rng_state().numpy())))
+    seen.tensors = dict(outputs)
+    return seen
+
+
+def look_at_result(seen, result, world):
+    """Structure, identity, aliasing and autograd facts of what came back."""
+    known, storages = {}, {}
+    for name, t in world.tensors.items():
+        known.setdefault(id(t), name)
+        storages.setdefault(t.untyped_storage().data_ptr() or t.untyped_storage()._cdata, f"storage of {name}")
+    for path, leaf in leaves_of(result):
+        if not isinstance(leaf, torch.Tensor):
+            seen.fact("structure", path, repr(leaf) if not isinstance(leaf, float) else "float")
+            if isinstance(leaf, float):
+                seen.values["value", path] = torch.tensor(leaf, dtype=torch.float64)
+            continue
+        seen.fact("structure", path, type(leaf).__name__)
+        if unusable(leaf) is not None:
+            seen.fact("exception", path, unusable(leaf))
+            continue
+        seen.fact("identity", path, known.setdefault(id(leaf), path))
+        seen.fact("alias", path, storages.setdefault(
+            leaf.untyped_storage().data_ptr() or leaf.untyped_storage()._cdata, path) if leaf.numel() else "no elements")
+        seen.fact("offset", path, leaf.storage_offset())
+        seen.fact("autograd", path, ("requires grad" if leaf.requires_grad else "no grad", "leaf" if leaf.is_leaf else
+                                     "no leaf", "inference" if leaf.is_inference() else ""))
+        seen.fact("output version", path, version(leaf))
+
+
+def backward(plan, seen, world, outputs, hooks):
+    ends = [(path, t) for path, t in outputs if t.requires_grad]
+    have = {id(t) for _, t in ends}
+    # an argument that was written to is a result, too
+    ends += [(name, t) for name, t in world.tensors.items() if unusable(t) is None and t.requires_grad and not t.is_leaf and id(t) not in have]
+    ends = list({id(t): (path, t) for path, t in ends}.values())
+    keep = plan.get("ends")
+    if keep is not None:
+        ends = [end for k, end in enumerate(ends) if k in keep] or ends[:1]
+    for path, t in ends if plan.get("output hooks") else ():
+        t.register_hook(lambda grad, path=path: hooks.append((f"hook of {path}", grad)))
+    if plan.get("after") and outputs:  # what the caller does with a result before it goes back
+        path, t = outputs[plan["after"][0] % len(outputs)]
+        try:
+            exec(plan["after"][1], {"y": t, "torch": torch})
+            seen.fact("exception", "after", None)
+        except Exception as error:
+            seen.fact("exception", "after", error_text(error))
+    if not ends:
+        return
+    ends_only = [t for _, t in ends]
+    try:
+        seeds = [weights(t, plan["weights"]) for t in ends_only]
+        for round in range(plan.get("rounds", 1)):
+            retain = round + 1 < plan.get("rounds", 1)
+            if plan["kind"] == "backward":
+                torch.autograd.backward(ends_only, seeds, retain_graph=retain)
+            elif plan["kind"] == "each":
+                for k, (t, seed) in enumerate(zip(ends_only, seeds)):
+                    t.backward(seed, retain_graph=retain or k + 1 < len(seeds))
+            else:
+                wanted = {name: leaf for name, leaf in world.leaves.items() if name in plan["wanted"]} or dict(world.leaves)
+                wanted |= {name: world.tensors[name] for name in plan.get("wanted inputs", ()) if world.tensors[name].requires_grad}
+                grads = torch.autograd.grad(ends_only, list(wanted.values()), seeds, allow_unused=True, retain_graph=retain,
+                                            create_graph=plan["kind"] == "double")
+                for name, grad in zip(wanted, grads):
+                    seen.fact("grad None", f"{name}, {round}", "None" if grad is None else "a tensor")
+                    if grad is not None:
+                        seen.tensor("grad", f"{name}, {round}", grad, "grad strides")
+                        seen.fact("autograd", f"grad of {name}, {round}", grad.requires_grad)
+                again = [grad for grad in grads if grad is not None and grad.requires_grad]
+                if plan["kind"] == "double" and again:
+                    torch.autograd.backward(again, [weights(grad, "plain") for grad in again])
+        seen.fact("exception", "backward", None)
+    except Exception as error:
+        seen.fact("exception", "backward", error_text(error).splitlines()[0])
+    seen.fact("hooks", "", [name for name, _ in hooks])
+    for k, (name, grad) in enumerate(hooks):
+        if grad is None:
+            seen.fact("hooks", f"{k}: {name}", "got None")
+        else:
+            seen.tensor("hook", f"{k}: {name}", grad, "hook strides")
+
+
+# ---- numbers --------------------------------------------------------------------------------------------------------
+
+def exceeds(want, have, spread=None):
+    """The elements of `have` that are too far from eager's, as a mask; None: shapes or dtypes differ."""
+    if want.dtype != have.dtype or want.shape != have.shape:
+        return None
+    if want.dtype not in rounding.UNITS:
+        return (want != have) if spread is None else (want != have) & ~spread.bool()
+    wide = torch.complex128 if want.is_complex() else torch.float64
+    unit = rounding.UNITS[want.dtype]
+    want, have = want.to(wide), have.to(wide)
+    finite = want[torch.isfinite(want)].abs()
+    allowed = unit * (finite.max().item() if finite.numel() else 0.0)
+    if spread is not None:
+        allowed = allowed + 8 * spread
+    # infinite or NaN in one and the same in the other: equal
+    same = (want == have) | (torch.isnan(want) & torch.isnan(have))
+    if want.is_complex():
+        both = torch.view_as_real(want), torch.view_as_real(have)
+        same = ((both[0] == both[1]) | (torch.isnan(both[0]) & torch.isnan(both[1]))).all(-1)
+    near = (want - have).abs() <= allowed
+    return ~(same | near)
+
+
+EXACT = {"clone", "copy_", "fill_", "fill", "zero_", "cat", "stack", "index", "gather", "scatter", "scatter_", "where",
+         "masked_fill", "masked_fill_", "clamp", "clamp_", "clamp_min", "clamp_max", "relu", "relu_", "maximum", "minimum", "amax",
+         "amin", "max", "min", "sort", "topk", "neg", "neg_", "abs", "abs_", "sign", "sign_", "floor", "floor_", "ceil", "ceil_",
+         "round", "round_", "trunc", "trunc_", "flip", "roll", "constant_pad_nd", "embedding", "index_select", "masked_select",
+         "index_put_", "index_put", "index_fill_", "index_copy_", "tril", "triu", "tril_", "triu_", "zeros", "ones", "full",
+         "zeros_like", "ones_like", "full_like", "arange", "new_zeros", "new_ones", "new_full", "eye", "_to_copy", "repeat",
+         "select_backward", "slice_backward", "as_strided_scatter", "slice_scatter", "threshold", "threshold_backward",
+         "max_pool2d_with_indices", "cummax", "masked_scatter_", "resolve_conj", "_conj_physical", "scalar_tensor", "lift_fresh"}
+EPSILON = {torch.float16: 2.0 ** -10, torch.bfloat16: 2.0 ** -7, torch.float32: 2.0 ** -22, torch.float64: 2.0 ** -51,
+           torch.complex64: 2.0 ** -22, torch.complex128: 2.0 ** -51}
+
+
+class Noise(TorchDispatchMode):
+    """Eager with noise in the last place of each result. `undefined`: a conversion whose result C++ does not define."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.generator, self.undefined = torch.Generator().manual_seed(seed), False
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        name = function._schema.name.split("::")[1]
+        if name in ("_to_copy", "copy_"):
+            source, made = args[1 if name == "copy_" else 0], out
+            if source.dtype.is_floating_point and not (made.dtype.is_floating_point or made.dtype.is_complex) and source.numel():
+                wide = source.double()
+                limit = 2 if made.dtype is torch.bool else torch.iinfo(made.dtype)
+                if limit != 2 and not bool(((wide > limit.min - 1) & (wide < limit.max + 1)).all()):
+                    self.undefined = True
+        if name not in EXACT:
+            returned = out if isinstance(out, (tuple, list)) else (out,)
+            for item, declared in zip(returned, function._schema.returns):
+                views = declared.alias_info is not None and not declared.alias_info.is_write
+                if isinstance(item, torch.Tensor) and item.dtype in EPSILON and not views:
+                    noise = torch.randn(item.shape, generator=self.generator, dtype=torch.float64).clamp(-2, 2).to(item.device)
+                    try:
+                        item.copy_(item * (1 + EPSILON[item.dtype] * noise).to(
+                            torch.complex128 if item.is_complex() else torch.float64))
+                    except RuntimeError:
+                        pass  # expanded: several elements are one
+        return out
+
+
+def perturbed(round):
+    """Inputs a unit in the last place away. Equal numbers stay equal."""
+
+    def perturb(flat, inside):
+        if flat.dtype not in EPSILON:
+            return flat
+        wide = flat.to(torch.complex128 if flat.is_complex() else torch.float64)
+        noise = torch.sin(wide.abs().nan_to_num(1, 1, 1) * 12345.678 + 1.7 * round)
+        return torch.where(inside, (wide * (1 + EPSILON[flat.dtype] * noise)).to(flat.dtype), flat)
+
+    return perturb
+
+
+class Spread:
+    """How far eager's own numbers move, and which of its facts do; computed once, where it is needed."""
+
+    ROUNDS = 8
+
+    def __init__(self, program, call, function, device, want):
+        self.moved, self.facts, self.undefined = {}, set(), False
+        for round in range(self.ROUNDS):
+            noise = Noise(round)
+            try:
+                seen = observe(program, call, function, device, perturbed(round), noise)
+            except Exception:  # an operator that does not go through a dispatch mode
+                self.undefined = True
+                return
+            self.undefined |= noise.undefined
+            for key, value in want.facts.items():
+                if key[0] != "version" and seen.facts.get(key, value) != value:
+                    self.facts.add(key)
+            for key, value in want.values.items():
+                other = seen.values.get(key)
+                if other is None or other.shape != value.shape or other.dtype != value.dtype:
+                    self.facts.add(key)
+                    continue
+                if value.dtype not in rounding.UNITS:
+                    moved = (value != other).to(torch.float64)
+                else:
+                    wide = torch.complex128 if value.is_complex() else torch.float64
+                    moved = (value.to(wide) - other.to(wide)).abs()
+                    moved = torch.where((value == other) | (value.isnan() & other.isnan()), 0.0, moved).nan_to_num(
+                        float("inf"), float("inf"), float("inf"))
+                self.moved[key] = torch.maximum(self.moved[key], moved) if key in self.moved else moved
+
+
+# ---- differences ----------------------------------------------------------------------------------------------------
+
+# From the worst to the least; the first that is found names the failure.
+KINDS = ["guard", "exception", "structure", "dtype", "shape", "value", "mutation", "later", "alias", "identity", "grad None", "grad",
+         "grad: dtype", "grad: shape", "hook", "hook: dtype", "hook: shape", "hooks", "strides", "offset", "conj", "autograd", "input", "version",
+         "random state", "grad strides", "hook strides", "output version"]
+
+
+def differences(program, call, function, device, want, have, ignore=()):
+    """[(kind, text)], the worst first; ["unsure"] alone where eager's own answer does not stand still."""
+    found, spread = [], []
+
+    def sure():
+        if not spread:
+            spread.append(Spread(program, call, function, device, want))
+        return spread[0]
+
+    unsure = False
+    for key in [*want.facts, *(key for key in have.facts if key not in want.facts)]:
+        a, b = want.facts.get(key, "absent"), have.facts.get(key, "absent")
+        if a != b and key[0] not in ignore:
+            found.append((key[0], f"{key[0]} of {key[1] or 'all'}: {short(b)} instead of {short(a)}", key))
+    for key, a in want.values.items():
+        b = have.values.get(key)
+        if b is None:
+            continue  # some fact differs, too
+        if key[0] == "guard":
+            guards = want.keep[[k for k in want.values if k[0] == "guard"].index(key)]
+            touched = bits(a) != bits(guards)
+            wrong = (bits(a) != bits(b)) & ~touched
+            text = "the storage beside the input"
+            rest = exceeds(a, b)
+            if not wrong.any() and rest is not None and (rest & touched).any():
+                found.append(("mutation", f"mutation of {key[1]} through as_strided", ("mutation", key[1])))
+        else:
+            wrong, text = exceeds(a, b), key[0]
+            if wrong is not None and wrong.any():
+                if sure().undefined:
+                    unsure = True
+                    continue
+                if key in sure().facts:
+                    unsure = True
+                    continue
+                wrong = exceeds(a, b, sure().moved.get(key))
+                unsure |= not wrong.any()
+        if wrong is not None and wrong.any():
+            k = int(wrong.reshape(-1).nonzero()[0])
+            found.append((key[0], f"{text} of {key[1]}: element {k} of {a.numel()} ({int(wrong.sum())} differ): "
+                          f"{b.reshape(-1)[k].item()} instead of {a.reshape(-1)[k].item()}", key))
+    if found and any(kind == "exception" for kind, _, _ in found) and (sure().undefined or any(key in sure().facts for _, _, key in found)):
+        return [("unsure", "")]
+    found = [(kind, text) for kind, text, key in found]
+    found.sort(key=lambda item: KINDS.index(item[0]) if item[0] in KINDS else len(KINDS))
+    return found or ([("unsure", "")] if unsure else [])
+
+
+def bits(t):
+    if t.dtype is torch.bool:
+        return t
+    if t.is_complex():
+        t = torch.view_as_real(t)
+        return t.view(torch.int32 if t.dtype is torch.float32 else torch.int64).sum(-1)
+    return t.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[t.element_size()])
+
+
+def short(value):
+    text = str(value)
+    return text if len(text) < 300 else text[:300] + " ..."

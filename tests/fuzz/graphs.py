@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import fuzz_library
 import magneto
 from inputs import DTYPES, Input, World, span, strides_of
-from runner import Fuzzer, Outcome
+from runner import Fuzzer, Outcome, alone, operators
 from statements import TABLE, Draw, Line, Names, Skip, Var
 
 try:
@@ -145,11 +145,18 @@ class Watch(TorchDispatchMode):
                 raise Undefined
 
 
+# One of these, and the whole graph may run operator by operator. Most programs do without them, so that kernels are tested.
+RARE = re.compile(r"out=|index_fill_|index_copy_|masked_scatter_|reduce=|scatter_reduce_|view\(torch|_foreach|renorm_|_dynamo|item\(|nonzero"
+                  r"|unique|masked_select|one_hot|cov\(|\.values|detach_|\[v\d+ > 0\]|where\(v\d+ > 0\)|fuzz\.(unknown|shifted)|addmm_|baddbmm_")
+
+
 class Maker:
     MOST = 400  # elements of a tensor
 
-    def __init__(self, seed, number, device):
+    def __init__(self, seed, number, device="cpu", avoid=None, offsets=True):
         self.rng, self.device = random.Random(f"graph {seed} {number}"), device
+        self.avoid, self.offsets = avoid and re.compile(avoid), offsets
+        self.common = self.rng.random() < 0.6
 
     def layout(self, sizes):
         rng, rank = self.rng, len(sizes)
@@ -198,7 +205,7 @@ class Maker:
                 offset = other.offset + rng.choice([0, 0, 1, 2, 3, span(other.sizes, strides_of(other.sizes, other.layout))])
             else:
                 letter = next(letters)
-                offset = 0 if rng.random() < 0.5 else rng.choice([1, 2, 3, 4, 5, 8])
+                offset = 0 if rng.random() < 0.5 or not self.offsets else rng.choice([1, 2, 3, 4, 5, 8])
                 program.storages[letter] = {"tail": rng.choice([0, 0, 1, 5])}
                 if program.mode == "grad" and rng.random() < 0.4:
                     program.storages[letter]["graph"] = True
@@ -318,7 +325,7 @@ class Maker:
             if count == 1 and rng.random() < 0.04:
                 names = [rng.choice(g.order)]
             full = f"{', '.join(names)} = {text}"
-        if len(full) > 300:
+        if len(full) > 300 or self.avoid and self.avoid.search(full) or self.common and RARE.search(full):
             return None
         saved = dict(g.env)
         try:
@@ -408,7 +415,12 @@ def facts_of(program, device="cpu"):
 # ---- shrinking ------------------------------------------------------------------------------------------------------
 
 def changed(program, **rest):
-    return dataclasses.replace(copy.deepcopy(program), **rest)
+    made = dataclasses.replace(copy.deepcopy(program), **rest)
+    letters = {item.storage for item in made.inputs if item.same is None}
+    made.storages = {letter: {k: v for k, v in facts.items() if v} for letter, facts in made.storages.items() if letter in letters}
+    for call in made.calls:
+        call["numbers"] = {name: value for name, value in call.get("numbers", {}).items() if name in made.numbers}
+    return made
 
 
 def used(program, name):
@@ -499,6 +511,8 @@ def smaller(program, facts=None):
             yield changed(program, outputs=[name])
         for k in range(len(program.outputs)):
             yield changed(program, outputs=program.outputs[:k] + program.outputs[k + 1:])
+    if program.outputs:
+        yield changed(program, outputs=[], container="tuple")
     if program.container != "one":
         yield changed(program, container="one" if len(program.outputs) == 1 else "tuple")
     for k in reversed(range(n)):
@@ -629,9 +643,12 @@ def program_text(program):
             continue
         value = getattr(program, field.name)
         if field.name == "calls":
-            parts.append("    calls=[" + ",\n           ".join(map(repr, value)) + "],")
+            parts.append("    calls=[" + ",\n           ".join(repr({k: v for k, v in call.items() if v != {}}) for call in value) + "],")
         elif value != (defaults.storages if field.name == "storages" else getattr(defaults, field.name)):
-            parts.append(f"    {field.name}={value!r},")
+            if field.name == "storages":
+                value = {letter: facts for letter, facts in value.items() if any(facts.values())}
+            if value != {}:
+                parts.append(f"    {field.name}={value!r},")
     return "\n".join(parts)
 
 
@@ -646,7 +663,9 @@ def input_text(item):
 
 
 def script(program, outcome):
-    words = "".join(f"# {line}\n" for line in f"{outcome.kind}: {outcome.text}".strip().splitlines()[:12])
+    words = "".join(f"# {line}\n" for line in f"{outcome.kind}: {outcome.text}".strip().splitlines()[:8])
+    if outcome.stage:
+        words += f"# stage: {outcome.stage}\n"
     return f"""{words}import sys; sys.path.insert(0, "tests/fuzz")
 from graphs import F, Input, fuzz, run_script, torch, torchvision
 
@@ -681,19 +700,41 @@ class Graphs(Fuzzer):
 
     def arguments(self, parser):
         parser.add_argument("--backend", default="magneto", choices=["magneto", "eager"])
+        parser.add_argument("--avoid", metavar="REGEX", help="no line that matches: what is known to fail would hide the rest")
+        parser.add_argument("--no-offsets", action="store_true", help="every input's storage begins with it")
 
     def operators(self, program):
-        from runner import operators
         return operators(source(program))
 
     def setup(self):
         torch.set_num_threads(1)
 
     def generate(self, seed, number):
-        return Maker(seed, number, self.options.device).make()
+        return Maker(seed, number, self.options.device, self.options.avoid, not self.options.no_offsets).make()
 
     def check(self, program):
         return check(program, self.options.device, self.options.backend)
+
+    def stage(self, outcome, folder):
+        """Where the fault is, as far as switches tell: what fails in the same way without kernels, without fusing."""
+        def fails(program=outcome.program, backend=self.options.backend, **environment):
+            def task(program):
+                os.environ.update(environment)
+                return check(program, self.options.device, backend)
+            return alone(task, program, self.limit, folder).failed
+
+        found = []
+        if fails(backend="eager"):
+            return "backend='eager' fails, too: capture, replay or recording"
+        if fails(MAGNETO_SKIP_PASSES="inline,split,fuse"):
+            found.append("fails without inline, split and fuse: functionalise, lower, codegen or launch")
+        else:
+            one = [name for name in ("inline", "split", "fuse") if not fails(MAGNETO_SKIP_PASSES=name)]
+            found.append(f"right without {' or '.join(one) or 'inline, split and fuse'}: schedule")
+        if outcome.program.mode == "grad":
+            forward = fails(program=changed(outcome.program, mode="no_grad", backward=None))
+            found.append("forward alone fails" if forward else "only with gradients")
+        return "; ".join(found)
 
 
 if __name__ == "__main__":

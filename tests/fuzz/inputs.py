@@ -126,7 +126,7 @@ class World:
         for item in program.inputs:
             if item.same is not None:
                 made[item.name] = made[item.same]
-        self.args = [made[item.name] for item in program.inputs] + [call["numbers"][name] for name in program.numbers]
+        self.args = [made[item.name] for item in program.inputs] + [call.get("numbers", {})[name] for name in program.numbers]
 
     @staticmethod
     def varied(item, call):

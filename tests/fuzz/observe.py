@@ -42,7 +42,10 @@ def scrub(text):
 
 def error_text(error):
     # torch appends hints about its own debugging flags and C++ frames, which no program depends on
-    return f"{type(error).__name__}: {scrub(str(error)).split('Exception raised from')[0].strip()}"
+    text = scrub(str(error)).split("Exception raised from")[0].strip()
+    # which of an operator's own tensors was saved, torch alone decides
+    text = re.sub(r"(modified by an inplace operation): .*", r"\1", text, flags=re.DOTALL)
+    return f"{type(error).__name__}: {text}"
 
 
 def snapshot(t):
@@ -91,7 +94,9 @@ def weights(t, kind):
 def observe(program, call, function, device="cpu", perturb=None, mode=None):
     """Calls `function` on arguments of its own, runs the program's backward, and looks at everything."""
     world, seen = World(program, call, device, perturb), Seen()
-    torch.manual_seed(call["seed"])
+    torch.default_generator.manual_seed(call["seed"])  # torch.manual_seed asks every kind of device, which takes longer than a call
+    if device == "cuda":
+        torch.cuda.manual_seed(call["seed"])
     before = {letter: flat.clone() for letter, flat in world.flats.items()}
     versions = {name: version(t) for name, t in world.tensors.items()}
     hooks = []
@@ -208,11 +213,10 @@ def backward(plan, seen, world, outputs, hooks):
         seen.fact("exception", "backward", None)
     except Exception as error:
         seen.fact("exception", "backward", error_text(error).splitlines()[0])
-    seen.fact("hooks", "", [name for name, _ in hooks])
-    for k, (name, grad) in enumerate(hooks):
-        if grad is None:
-            seen.fact("hooks", f"{k}: {name}", "got None")
-        else:
+    seen.fact("hook order", "", [name for name, _ in hooks])
+    for k, (name, grad) in enumerate(sorted(hooks, key=lambda pair: pair[0])):
+        seen.fact("hooks", f"{k}: {name}", "called" if grad is not None else "called with None")
+        if grad is not None:
             seen.tensor("hook", f"{k}: {name}", grad, "hook strides")
 
 
@@ -334,7 +338,7 @@ class Spread:
 # From the worst to the least; the first that is found names the failure.
 KINDS = ["guard", "exception", "structure", "dtype", "shape", "value", "mutation", "later", "alias", "identity", "grad None", "grad",
          "grad: dtype", "grad: shape", "hook", "hook: dtype", "hook: shape", "hooks", "strides", "offset", "conj", "autograd", "input", "version",
-         "random state", "grad strides", "hook strides", "output version"]
+         "random state", "grad strides", "hook strides", "hook order", "output version"]
 
 
 def differences(program, call, function, device, want, have, ignore=()):

@@ -17,6 +17,7 @@ import argparse
 import ast
 import collections
 import dataclasses
+import itertools
 import os
 import pathlib
 import pickle
@@ -38,6 +39,7 @@ class Outcome:
     facts: object = None
     number: int = -1
     program: object = None
+    stage: str = ""  # a guess at the guilty part, for the reader
 
     @property
     def failed(self):
@@ -149,6 +151,9 @@ class Fuzzer:
     def arguments(self, parser):
         pass
 
+    def stage(self, outcome, folder):
+        return ""
+
     def operators(self, program):
         return operators(self.source(program))
 
@@ -177,8 +182,8 @@ class Fuzzer:
                         found.facts = best.facts
                     best, progress = found, True
                     break
-        best.number = outcome.number
-        best.attempts = attempts
+        best.number, best.attempts = outcome.number, attempts
+        best.stage = self.stage(best, folder)
         return best
 
     # ---- the command line ----
@@ -299,7 +304,11 @@ class Fuzzer:
     def shrink_all(self, failures, folder):
         """Shrinks failures and prints them by class: how they fail, and the operators of the smallest program."""
         classes = collections.defaultdict(list)
-        for outcome in failures[:self.options.shrink_at_most]:
+        by_kind = collections.defaultdict(list)
+        for outcome in failures:
+            by_kind[outcome.kind].append(outcome)
+        in_turn = [outcome for row in itertools.zip_longest(*by_kind.values()) for outcome in row if outcome is not None]
+        for outcome in in_turn[:self.options.shrink_at_most]:
             if self.remade(outcome) is None:
                 continue
             started = time.monotonic()

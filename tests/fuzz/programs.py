@@ -20,6 +20,7 @@ import random
 import re
 import signal
 import sys
+import traceback
 import types
 import warnings
 
@@ -68,7 +69,7 @@ class P:
     shared = T(90)
 
     def __init__(self, t, n=1):
-        self.t, self.n, self.rate, self.name, self.items = t, n, 0.5, "a", [t]
+        self.t, self.n, self.rate, self.name, self.items, self.extra = t, n, 0.5, "a", [t], t + 1
 
     def scaled(self, z):
         return z * self.n + self.rate
@@ -250,7 +251,8 @@ class Program:
 
 class Maker:
     def __init__(self, seed, number):
-        self.rng = random.Random(f"python {seed} {number}")
+        self.number = f"python {seed} {number}"
+        self.rng = random.Random(self.number)
         self.g = Grammar(self.rng)
 
     def make(self):
@@ -275,25 +277,67 @@ class Maker:
         text.append(f"    return {g.result(scope)}")
         order = plain + given
         steps = self.start(order, grad)
+        fresh = rng.random() < 0.6  # the caller makes new arguments for each call, as most do: guards hold, and calls are replayed
         call = lambda: f"r = f({', '.join(f'{name}={name}' if name in given else name for name in order if name not in given or rng.random() < 0.7)})"
         driver = Scope({name: kind for name, kind in PARAMETERS.items() if name in names})
         steps.append(call())
-        for _ in range(rng.randint(2, 6)):
-            if rng.random() < 0.6:
+        for k in range(rng.randint(2, 6)):
+            if fresh:
+                steps += self.start([name for name in order if name != "net"], grad, k + 1)
+                steps.append(f"CACHE.clear(); CACHE['a'] = T({93 + 100 * k}); LOG.clear(); COUNT = 0; CONFIG['n'] = 1; CONFIG['t'] = T({91 + 100 * k}); CONFIG['o'] = P(T({92 + 100 * k}), 1)\nif P.rank != 1: P.rank = 1")
+            if rng.random() < (0.25 if fresh else 0.6):
                 for _ in range(rng.randint(1, 2)):
                     steps.append("\n".join(self.change(driver, order, modules)))
             if modules and rng.random() < 0.3:
                 steps.append("optimizer.step(); optimizer.zero_grad()")
             steps.append(call())
         options = {"dynamic": rng.choices([None, True, False], [8, 1, 1])[0]}
-        return Program("\n".join(text) + "\n", steps, options)
+        plain = lambda text: ast.unparse(ast.parse(text))  # without parentheses that nobody needs
+        try:
+            return self.repaired(Program(plain("\n".join(text)) + "\n", [plain(step) for step in steps], options))
+        except SyntaxError:  # a walrus in a comprehension, say
+            return None
 
-    def start(self, names, grad):
-        rng, g = self.rng, ", True" if grad else ""
+    def repaired(self, program):
+        """The program without most of what raises in eager: the rest of a function that has raised is not tested."""
+        for _ in range(12):
+            if self.rng.random() < 0.08:
+                return program
+            world, bad = World(program, lambda f, **rest: f), None
+            try:
+                with at_most(1.0):
+                    for k, text in enumerate(program.steps):
+                        with contextlib.redirect_stdout(io.StringIO()):
+                            error = world.run(text)
+                        if error is not None:
+                            bad = k, error
+                            break
+            except (TooLong, RecursionError):
+                return None
+            if bad is None:
+                return program
+            k, error = bad
+            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == world.name and frame.name == "f"]
+            if not program.steps[k].startswith("r = f(") or not lines:
+                program = dataclasses.replace(program, steps=program.steps[:k] + program.steps[k + 1:])
+                continue
+            at = lines[0] - world.first_line
+            tree = ast.parse(program.source)
+            body = tree.body[0].body
+            kept = [node for node in body if not node.lineno <= at <= node.end_lineno or isinstance(node, ast.Return)]
+            if len(kept) == len(body):  # it is the return
+                kept[-1] = ast.parse("def f():\n    return t").body[0].body[0]
+            tree.body[0].body = kept
+            program = dataclasses.replace(program, source=ast.unparse(ast.fix_missing_locations(tree)) + "\n")
+        return program
+
+    def start(self, names, grad, round=0):
+        """The arguments of a call: new objects, equal in all but their numbers."""
+        rng, g = random.Random(f"{self.number}"), ", True" if grad else ""
         made = {"t": f"t = T(1{g})", "u": f"u = T(2{g if rng.random() < 0.5 else ''})", "xs": f"xs = [T(3{g}), T(4)]", "d": "d = {'a': T(5), 'b': T(6)}", "o": f"o = P(T(7{g}), 2)", "p": "p = Q(T(8), 1)",
                 "n": f"n = {rng.randrange(4)}", "s": "s = 'a'", "flag": f"flag = {rng.random() < 0.5}", "ks": "ks = [1, 2, 3]", "rate": "rate = 0.5",
                 "net": "model = Net(50)\nnet = compiled(model)\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)"}
-        steps = [made[name] for name in names]
+        steps = [re.sub(r"T\((\d+)", lambda match: f"T({int(match[1]) + 100 * round}", made[name]) for name in names]
         shares = {("t", "xs"): "xs[0] = t", ("t", "o"): "o.t = t", ("o", "p"): "p.items = o.items", ("t", "d"): "d['b'] = t", ("t", "u"): "u = t", ("xs", "d"): "d['a'] = xs[-1]",
                   ("o", "xs"): "o.items = xs", ("d",): "CACHE = d", ("xs", "t"): "t = xs[0][:]"}
         for key, text in shares.items():
@@ -356,20 +400,22 @@ class World:
         exec(compile(text, self.name, "exec"), self.scope)
         self.function = self.scope["f"]
         self.scope["f"] = compiled(self.function)
-        self.known = set(self.scope)
-        self.made = set()
+        self.first_line = (PRELUDE + "\n\n").count("\n")
+
+    def run(self, text):
+        """Goes through one step; the error that it ended with."""
+        torch.default_generator.manual_seed(7)
+        self.scope.pop("r", None)
+        try:
+            exec(compile(text, "<step>", "exec"), self.scope)
+        except Exception as error:
+            return error
 
     def step(self, text):
         """Goes through one step and returns its picture."""
-        torch.default_generator.manual_seed(7)
         picture, out = Picture(), io.StringIO()
-        raised = None
-        self.scope.pop("r", None)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-            try:
-                exec(compile(text, "<step>", "exec"), self.scope)
-            except Exception as error:
-                raised = error
+            raised = self.run(text)
             watched = {name: self.scope[name] for name in [*PARAMETERS, *STATE] if name in self.scope}
             picture.draw("argument", list(watched.values()))
             picture.draw("P", [P_state(self.scope["P"])])

@@ -50,7 +50,8 @@ class Grammar:
         if depth > 3:
             return {"T": "C1", "I": "2", "F": "0.5", "B": "True", "S": "'a'", "LT": "[C1, C2]", "LI": "[1, 2]", "DT": "{'a': C2}", "O": "P(C3, 2)", "FN": "torch.neg",
                     "M": "torch.nn.ReLU()"}[kind]
-        return getattr(self, f"expr_{kind}")(e, scope)
+        text = getattr(self, f"expr_{kind}")(e, scope)
+        return text if text.isidentifier() or not depth else f"({text})"
 
     def expr_T(self, e, scope):
         texts = [
@@ -96,7 +97,7 @@ class Grammar:
             lambda: f"{e('O')} == {e('O')}", lambda: f"{e('LI')} == {e('LI')}", lambda: f"callable({e('O')})", lambda: f"type({e('O')}) is P"])()
 
     def expr_S(self, e, scope):
-        return self.rng.choice([lambda: self.word(), lambda: self.word(), lambda: f"f\"{{{e('I')}}}\"", lambda: f"{e('S')}.upper()", lambda: f"({e('S')} if {e('B')} else {e('S')})",
+        return self.rng.choice([lambda: self.word(), lambda: self.word(), lambda: self.formatted(e('I')), lambda: f"{e('S')}.upper()", lambda: f"({e('S')} if {e('B')} else {e('S')})",
                                 lambda: f"{e('O')}.name", lambda: f"str({e('I')})", lambda: f"'-'.join(map(str, {e('LI')}))", lambda: f"type({e('O')}).__name__",
                                 lambda: f"'%d' % {e('I')}", lambda: f"{e('S')}[:1]", lambda: f"sorted({e('DT')})[0]"])()
 
@@ -128,6 +129,10 @@ class Grammar:
 
     def expr_M(self, e, scope):
         return self.rng.choice(["torch.nn.ReLU()", "torch.nn.Identity()"])
+
+    def formatted(self, text):
+        """A formatted string; older versions of Python take no quotes inside of it."""
+        return f"'{{}}.'.format({text})" if set(text) & set("'\"{}:!\\") else f"f'<{{{text}}}>'"
 
     def word(self):
         return repr(self.rng.choice(WORDS))
@@ -233,7 +238,7 @@ class Grammar:
 
     def stmt_print(self, scope, inside):
         e = lambda kind: self.expr(kind, scope, 1)
-        return [self.rng.choice([lambda: f"print({e('I')}, {e('S')})", lambda: f"print('shape', tuple({e('T')}.shape))", lambda: f"print({e('LI')}, end=';')", lambda: f"print(f'{{{e('S')}}} {{{e('I')}:3d}}')",
+        return [self.rng.choice([lambda: f"print({e('I')}, {e('S')})", lambda: f"print('shape', tuple({e('T')}.shape))", lambda: f"print({e('LI')}, end=';')", lambda: f"print({self.formatted(e('S'))}, '{{:3d}}'.format({e('I')}))",
                                  lambda: f"print(sorted({e('DT')}))", lambda: f"print(*{e('LI')}, sep='-')"])()]
 
     def stmt_if(self, scope, inside):

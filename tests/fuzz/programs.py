@@ -229,16 +229,37 @@ class Net(torch.nn.Module):
         return y
 
 
-C1, C2, C3 = T(94), T(95), T(96)
-CONFIG = {"n": 1, "rate": 0.5, "t": T(91), "o": P(T(92), 1)}
-CACHE = {"a": T(93)}
+C1, C2, C3, C4, C5, C6 = (T(91 + k) for k in range(6))
+CONFIG = {"n": 1, "rate": 0.5, "t": C4, "o": P(C5, 1)}
+KEPT = CONFIG["o"]
+CACHE = {"a": C6}
+
+
+def as_at_first(seed):
+    """The globals as they were before the first call, the very objects, with other numbers."""
+    global COUNT
+    for k, c in enumerate([C1, C2, C3, C4, C5, C6]):
+        c.detach_()
+        c.copy_(T(seed + k))
+    CONFIG.clear()
+    CONFIG.update(n=1, rate=0.5, t=C4, o=KEPT)
+    KEPT.__dict__.clear()
+    KEPT.__init__(C5, 1)
+    CACHE.clear()
+    CACHE["a"] = C6
+    LOG.clear()
+    COUNT = 0
+    if P.rank != 1:
+        P.rank = 1
+
+
 OPS = {"neg": torch.neg, "double": lambda z: z * 2}
 LOG = []
 COUNT = 0
 MODE = Mode.A
 '''
 
-STATE = ["CONFIG", "CACHE", "LOG", "COUNT", "MODE", "C1", "C2", "C3"]
+STATE = ["CONFIG", "CACHE", "LOG", "COUNT", "MODE", "C1", "C2", "C3", "C4", "C5", "C6"]
 PARAMETERS = {"t": "T", "u": "T", "xs": "LT", "d": "DT", "o": "O", "p": "O", "n": "I", "s": "S", "flag": "B", "ks": "LI", "rate": "F"}
 
 
@@ -284,7 +305,7 @@ class Maker:
         for k in range(rng.randint(2, 6)):
             if fresh:
                 steps += self.start([name for name in order if name != "net"], grad, k + 1)
-                steps.append(f"CACHE.clear(); CACHE['a'] = T({93 + 100 * k}); LOG.clear(); COUNT = 0; CONFIG['n'] = 1; CONFIG['t'] = T({91 + 100 * k}); CONFIG['o'] = P(T({92 + 100 * k}), 1)\nif P.rank != 1: P.rank = 1")
+                steps.append(f"as_at_first({100 * k})")
             if rng.random() < (0.25 if fresh else 0.6):
                 for _ in range(rng.randint(1, 2)):
                     steps.append("\n".join(self.change(driver, order, modules)))

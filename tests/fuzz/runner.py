@@ -17,10 +17,12 @@ import argparse
 import ast
 import collections
 import dataclasses
+import importlib
 import itertools
 import os
 import pathlib
 import pickle
+import runpy
 import select
 import signal
 import struct
@@ -200,6 +202,7 @@ class Fuzzer:
         parser.add_argument("--out", help="a folder for the scripts of failures")
         parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
         parser.add_argument("--show", type=int, metavar="NUMBER", help="print one program and run it, here")
+        parser.add_argument("--again", metavar="FOLDER", help="run the scripts of a folder instead: which ones still fail?")
         self.arguments(parser)
         self.options = parser.parse_args()
         self.setup()
@@ -209,7 +212,26 @@ class Fuzzer:
             outcome = self.check(program)
             print(outcome.kind, outcome.text)
             return int(outcome.failed)
-        return self.run()
+        return self.again() if self.options.again else self.run()
+
+    def again(self):
+        """Runs scripts of earlier failures, each in a fork."""
+        def task(path):
+            try:
+                runpy.run_path(str(path), run_name="__main__")
+            except SystemExit as end:
+                return Outcome(kind="wrong" if end.code else None)
+            return Outcome()
+
+        left = 0
+        importlib.import_module(pathlib.Path(sys.modules[type(self).__module__].__file__).stem)  # as the scripts do
+        with tempfile.TemporaryDirectory() as folder:
+            for path in sorted(pathlib.Path(self.options.again).glob("*.py")):
+                outcome = alone(task, path, self.limit, folder)
+                left += outcome.failed
+                print(f"{path.name}: {outcome.kind or 'right'}  {path.read_text().splitlines()[0][:150] if outcome.failed else ''}", flush=True)
+        print(f"{left} still fail")
+        return int(left > 0)
 
     def setup(self):
         pass

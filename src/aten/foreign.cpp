@@ -71,7 +71,7 @@ class Visit {
     if (const auto* list = std::get_if<std::vector<ValueId>>(&arg)) {
       if (!given.isList() || given.toListRef().size() != list->size()) return false;
       for (size_t i = 0; i < list->size(); ++i) {
-        const c10::IValue& item = given.toListRef()[i];
+        const c10::IValue item = given.toListRef()[i];
         if (!is_value(item.isTensor() ? item.toTensor() : at::Tensor(), (*list)[i])) return false;
       }
       return true;

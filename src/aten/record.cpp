@@ -212,11 +212,11 @@ class Recording {
   // The joint graph: zeros without memory are zeros with memory that stay zeros where torch's do (0 * inf is 0).
   bool record_zeros() {
     if (!convert() || !gives_zeros()) return false;
-    static const Operator& zeros = operator_named("aten::zeros");
+    static const Operator* const zeros = &operator_named("aten::zeros");
     types::TensorType type;
     if (op_.zeros == Zeros::kAlways) {
       const ops::Call call{.args = args_, .graph = &state_.graph, .default_dtype = default_dtype()};
-      auto made = zeros.declared->type(call);
+      auto made = zeros->declared->type(call);
       if (!made) return false;
       type = made->at(0).type;
     } else {
@@ -230,7 +230,7 @@ class Recording {
     ValueId value;
     at::Tensor result = state_.make_fresh(std::move(type), &value);
     state_.storages[state_.values[value.index()].storage].zeros = true;
-    state_.add_node(zeros, std::move(args), {value});
+    state_.add_node(*zeros, std::move(args), {value});
     stack_.resize(begin_);
     stack_.emplace_back(std::move(result));
     return true;

@@ -398,7 +398,9 @@ bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::ve
 }
 
 // Last of all, because a call may count itself (functools.lru_cache): it is made only for a record that is used.
-bool GuardProgram::check_states(std::string* why) {
+bool GuardProgram::check_states(GuardContext& context, std::string* why) {
+  if (!states.empty())  // what runs there may take objects away from where they were found
+    for (PyObject* found : context.current) context.keep.push_back(Ref::share(found));
   for (StateGuard& g : states) {
     std::vector<PyObject*> args{nullptr};
     for (Ref& arg : g.args) args.push_back(arg.get());
@@ -603,7 +605,7 @@ bool GuardProgram::check(GuardContext& context, std::string* why, std::vector<st
       if (why) *why = "a number changed: " + types::to_string(condition) + " does not hold any more";
       return false;
     }
-  return check_states(why);
+  return check_states(context, why);
 }
 
 size_t GuardProgram::size() const {

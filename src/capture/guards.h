@@ -180,7 +180,7 @@ class GuardProgram {
   bool check_pinned(GuardContext& context, std::string* why, std::vector<std::string>* changed);
   bool check_structure(std::string* why);
   bool check_dicts(GuardContext& context, std::string* why, std::vector<std::string>* changed);
-  bool check_states(std::string* why);
+  bool check_states(GuardContext& context, std::string* why);
   bool words_hold() const;
   void take_words();
   bool check_dict(DictGuard& guard, GuardContext& context, std::string* why, std::vector<std::string>* changed);

@@ -2,6 +2,8 @@
 
 #include <structmember.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "capture/frame_abi.h"
 #include "capture/tensor_meta.h"
@@ -72,6 +74,8 @@ Recipe RecipeWriter::write(PyObject* object) {
     case Origin::kFloating:
       recipe.kind = Recipe::Kind::kSource;
       recipe.source = answer.source;
+      if (std::find(sources_.begin(), sources_.end(), answer.source) == sources_.end())
+        sources_.push_back(answer.source);
       return recipe;
     case Origin::kNumber:
       recipe.kind = Recipe::Kind::kNumber;

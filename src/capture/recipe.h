@@ -54,7 +54,7 @@ struct BuildContext {
   GuardContext* guards = nullptr;
   c10::SmallVector<Ref, 4> outputs;     ///< Python tensors of the graph's outputs
   c10::SmallVector<PyObject*, 8> memo;  ///< borrowed: alive through their holders or `keep`
-  std::vector<Ref> keep;
+  std::vector<Ref> keep;                ///< what recipes name or have built
   std::vector<Ref> effect_results;
   std::string fault;  ///< what a fault of ours said (faults.h)
 };
@@ -87,6 +87,8 @@ class RecipeWriter {
   size_t memo_count() const { return memo_.size(); }
   /// The graph values that recipes refer to, by output index.
   const std::vector<graph::ValueId>& outputs() const { return outputs_; }
+  /// The floating objects that recipes name.
+  const std::vector<SourceId>& sources() const { return sources_; }
 
  private:
   Recipe write_made(PyObject* object, int memo);
@@ -100,6 +102,7 @@ class RecipeWriter {
   std::unordered_map<PyObject*, int> memo_;
   std::unordered_map<PyObject*, bool> in_progress_;
   std::vector<graph::ValueId> outputs_;
+  std::vector<SourceId> sources_;
   PyObject* failed_object_ = nullptr;
 };
 

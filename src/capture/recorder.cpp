@@ -651,6 +651,7 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
     return nullptr;
   }
   trouble_ = why;
+  segment.kept = writer.sources();
   segment.memo_count = writer.memo_count();
 
   // An effect on a floating object must not meet an object that another path reaches.

@@ -37,6 +37,7 @@ struct Segment {
     Ref weak;         ///< or pinned: a weak reference that the guards have checked
   };
   std::vector<Input> inputs;
+  std::vector<SourceId> kept;  ///< floating objects that recipes name: they outlive the places they were found at
   std::vector<Effect> effects;
   size_t memo_count = 0;
 

@@ -65,6 +65,9 @@ static Outcome replay(Segment& segment, GuardContext& context, BuildContext& bui
   fault_point("replay");
   built.guards = &context;
   built.memo.assign(segment.memo_count, nullptr);
+  // The guards found them and hold none. An effect takes an object away from where it was found, another thread may do
+  // so while the graph runs, and a recipe still means that object.
+  for (SourceId source : segment.kept) built.keep.push_back(Ref::share(context.at(source)));
   if (segment.executable) {
     c10::SmallVector<at::Tensor, 8> inputs, outputs;
     for (const Segment::Input& input : segment.inputs)

@@ -403,6 +403,33 @@ int64_t Expr::evaluate(std::span<const int64_t> symbols) const {
   return sum;
 }
 
+std::optional<int64_t> Expr::evaluate_exactly(std::span<const int64_t> symbols) const {
+  if (is_constant()) return value_;
+  int64_t sum = node_->constant;
+  for (const Term& term : node_->terms) {
+    int64_t product = term.factor;
+    for (const AtomPtr& a : term.atoms) {
+      for (const Expr& operand : a->operands)
+        if (!operand.evaluate_exactly(symbols)) return std::nullopt;
+      const bool divides = a->kind == Atom::Kind::kFloorDiv || a->kind == Atom::Kind::kMod;
+      if (divides && a->operands[1].evaluate(symbols) == 0) return std::nullopt;
+      if (divides && a->operands[0].evaluate(symbols) == INT64_MIN) return std::nullopt;  // its quotient may not fit
+      if (__builtin_mul_overflow(product, evaluate_atom(*a, symbols), &product)) return std::nullopt;
+    }
+    if (__builtin_add_overflow(sum, product, &sum)) return std::nullopt;
+  }
+  return sum;
+}
+
+uint64_t Expr::norm() const {
+  const auto size = [](int64_t n) { return n < 0 ? -static_cast<uint64_t>(n) : static_cast<uint64_t>(n); };
+  if (is_constant()) return size(value_);
+  uint64_t sum = size(node_->constant);
+  for (const Term& term : node_->terms)
+    if (__builtin_add_overflow(sum, size(term.factor), &sum)) return UINT64_MAX;
+  return sum;
+}
+
 void Expr::collect_symbols(std::vector<uint32_t>& into) const {
   if (is_constant()) return;
   for (const Term& term : node_->terms)

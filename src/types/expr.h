@@ -38,6 +38,11 @@ class Expr {
 
   /// The number that this is when symbol i has the value symbols[i]. Throws base::Fault on a division by zero.
   int64_t evaluate(std::span<const int64_t> symbols) const;
+  /// The same, in integers without bounds; nothing: some number on the way needs more than 64 bits, or a divisor is 0.
+  std::optional<int64_t> evaluate_exactly(std::span<const int64_t> symbols) const;
+  /// The absolute values of its constant and factors, summed up; UINT64_MAX where they need more bits. A sum has at
+  /// most the norms of its parts together, a product their product: as long as that stays below 2^63, none has wrapped.
+  uint64_t norm() const;
   void collect_symbols(std::vector<uint32_t>& into) const;
   /// A number that this is never below, when one is known: symbols are never negative, and symbol i is at least
   /// least[i] where that is given.

@@ -118,6 +118,25 @@ Pair random_pair(std::mt19937& random, const std::vector<int64_t>& symbols, int 
   }
 }
 
+TEST(Expr, ANumberThatNeedsMoreThan64BitsIsNone) {
+  const Expr s = Expr::symbol(0);
+  const std::vector<int64_t> small = {3}, large = {int64_t{1} << 40}, least = {INT64_MIN}, none = {0};
+  EXPECT_EQ((s * s + 1).evaluate_exactly(small), 10);
+  EXPECT_EQ((s * s + 1).evaluate_exactly(large), std::nullopt);
+  EXPECT_EQ((s + INT64_MAX).evaluate_exactly(small), std::nullopt);
+  EXPECT_EQ((-s).evaluate_exactly(least), std::nullopt);
+  EXPECT_EQ(Expr::floor_div(s * s, 7).evaluate_exactly(large), std::nullopt);
+  EXPECT_EQ(Expr::floor_div(s, 7).evaluate_exactly(large), (int64_t{1} << 40) / 7);
+  EXPECT_EQ(Expr::floor_div(7, s).evaluate_exactly(none), std::nullopt);
+}
+
+TEST(Expr, TheNormBoundsTheNumbersOfSumsAndProducts) {
+  const Expr s = Expr::symbol(0), t = Expr::symbol(1);
+  EXPECT_EQ((2 * s - 3).norm(), 5u);
+  EXPECT_LE(((2 * s - 3) * (s + 4 * t - 1)).norm(), 30u);
+  EXPECT_EQ((s + INT64_MIN).norm(), (uint64_t{1} << 63) + 1);
+}
+
 TEST(Expr, RandomExpressionsEvaluateAndRoundTrip) {
   std::mt19937 random(7);
   for (int i = 0; i < 20000; ++i) {
@@ -131,6 +150,9 @@ TEST(Expr, RandomExpressionsEvaluateAndRoundTrip) {
     EXPECT_EQ(back->hash(), pair.expr.hash());
     if (!pair.number) continue;  // a division by zero on the way: nothing is promised
     EXPECT_EQ(pair.expr.evaluate(symbols), *pair.number) << text;
+    if (const auto exact = pair.expr.evaluate_exactly(symbols)) {
+      EXPECT_EQ(*exact, *pair.number) << text;
+    }
     if (const auto low = pair.expr.lower_bound()) {
       EXPECT_LE(*low, *pair.number) << text;
     }

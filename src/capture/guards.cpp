@@ -471,6 +471,19 @@ PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
   return found;
 }
 
+static bool all_distinct(const std::vector<SourceId>& objects, GuardContext& context) {
+  c10::SmallVector<PyObject*, 32> found;
+  for (SourceId object : objects) found.push_back(context.at(object));
+  if (found.size() <= 12) {
+    for (size_t i = 1; i < found.size(); ++i)
+      for (size_t j = 0; j < i; ++j)
+        if (found[i] == found[j]) return false;
+    return true;
+  }
+  std::sort(found.begin(), found.end());
+  return std::adjacent_find(found.begin(), found.end()) == found.end();
+}
+
 bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::string* why,
                               std::vector<std::string>* changed) {
   using Kind = FloatingStep::Kind;
@@ -478,6 +491,19 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
     if (why) *why = text();
     return false;
   };
+  if (step.kind == Kind::kDistinct)
+    return all_distinct(step.others, context) ||
+           miss([&] { return "two arguments that were different tensors are now one object"; });
+  if (step.kind == Kind::kNotDictOf) {
+    const auto dict_of = [](PyObject* owner) {
+      PyObject** place = owner ? _PyObject_GetDictPtr(owner) : nullptr;
+      return place ? *place : nullptr;  // one that was never asked for is known to nobody
+    };
+    PyObject* dict = step.object ? step.object.get() : context.at(step.target);
+    if (step.number == 1) dict = dict_of(dict);
+    return !dict || dict != dict_of(step.value ? step.value.get() : context.at(step.other)) ||
+           miss([&] { return "a dict is now that of an object that the function also reaches otherwise"; });
+  }
   PyObject*& target = context.at(step.target);
   bool reads_target = step.kind != Kind::kResolve && step.kind != Kind::kValue && step.kind != Kind::kAbsent &&
                       step.kind != Kind::kSymbol;
@@ -544,6 +570,9 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
       return target != context.at(step.other) || miss([&] {
                return sources.describe(step.target) + " and " + sources.describe(step.other) + " are now one object";
              });
+    case Kind::kDistinct:
+    case Kind::kNotDictOf:
+      break;
     case Kind::kPinned:
       return target == step.object.get() || miss([&] { return sources.describe(step.target) + " is another object"; });
     case Kind::kNotPinned:
@@ -600,6 +629,11 @@ bool GuardProgram::check(GuardContext& context, std::string* why, std::vector<st
   }
   if (!all) return false;
   if (!check_pinned(context, why, changed)) return false;
+  for (const types::Expr& number : numbers)
+    if (!number.evaluate_exactly(context.symbols)) {
+      if (why) *why = "a number changed: " + types::to_string(number) + " needs more than 64 bits";
+      return false;
+    }
   for (const types::Condition& condition : conditions)
     if (!condition.holds(context.symbols)) {
       if (why) *why = "a number changed: " + types::to_string(condition) + " does not hold any more";
@@ -619,7 +653,7 @@ std::vector<std::string> GuardProgram::describe() const {
   std::vector<std::string> out{"global state: grad mode, autocast, default dtype, determinism, threads"};
   using Kind = FloatingStep::Kind;
   for (const FloatingStep& s : steps) {
-    std::string path = sources.describe(s.target);
+    std::string path = s.target.valid() ? sources.describe(s.target) : "";
     switch (s.kind) {
       case Kind::kResolve:
         break;
@@ -647,10 +681,14 @@ std::vector<std::string> GuardProgram::describe() const {
       case Kind::kIsNot:
         out.push_back(path + " is not " + sources.describe(s.other));
         break;
+      case Kind::kDistinct:
+        out.push_back("none of these is another: " + std::to_string(s.others.size()) + " tensors");
+        break;
       case Kind::kPinned:
         out.push_back("identity of " + path);
         break;
       case Kind::kNotPinned:
+      case Kind::kNotDictOf:
         break;
       case Kind::kSymbol:
         out.push_back(path + " is an int (any)");

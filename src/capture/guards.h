@@ -41,7 +41,7 @@ enum class Whole : unsigned char {
 Whole compared_whole(PyObject* object);
 
 uint64_t dict_version(PyObject* dict);
-PyObject* instance_dict(PyObject* object);   ///< borrowed; nullptr: has none. Materialises it on 3.11.
+PyObject* instance_dict(PyObject* object);   ///< borrowed; nullptr: has none. Materialises it.
 PyObject* type_dict(PyTypeObject* type);     ///< borrowed: a type's own namespace
 unsigned type_version(PyTypeObject* type);   ///< 0: none can be had
 bool is_immutable_type(PyTypeObject* type);  ///< a C type that Python code cannot change
@@ -123,14 +123,17 @@ struct FloatingStep {
     kLength,   ///< of a list, tuple, dict or set
     kKeys,     ///< a dict has exactly these keys in this order
     kIs,
-    kIsNot,   ///< current[target] and current[other]
-    kPinned,  ///< current[target] is this object
+    kIsNot,     ///< current[target] and current[other]
+    kDistinct,  ///< no two of current[others]
+    kPinned,    ///< current[target] is this object
     kNotPinned,
-    kSymbol,    ///< an exact int; symbols[number] takes it
-    kMember,    ///< membership in a set, `number` is the answer
-    kFunction,  ///< a function with this code (object), these defaults (value), kwdefaults and globals (keys)
-    kReRead,    ///< PyObject_GetAttr(current[target], object) gives `value` again
-    kPayload,   ///< current[target] has the type of `object`, and the number or text that it is as an int, str ...
+    kNotDictOf,  ///< current[target] (or `object`), `number` 1: its dict, is not the dict of current[other] (or
+                 ///< `value`)
+    kSymbol,     ///< an exact int; symbols[number] takes it
+    kMember,     ///< membership in a set, `number` is the answer
+    kFunction,   ///< a function with this code (object), these defaults (value), kwdefaults and globals (keys)
+    kReRead,     ///< PyObject_GetAttr(current[target], object) gives `value` again
+    kPayload,    ///< current[target] has the type of `object`, and the number or text that it is as an int, str ...
   };
   Kind kind;
   SourceId target, other;
@@ -139,6 +142,7 @@ struct FloatingStep {
   std::vector<Ref> keys;
   int64_t number = 0;
   TensorMeta meta;
+  std::vector<SourceId> others = {};
 };
 
 /// The inputs of one check, and what it found on the way.
@@ -173,6 +177,7 @@ class GuardProgram {
   std::vector<StateGuard> states;
   std::vector<MemberRead> reads;
   std::vector<FloatingStep> steps;
+  std::vector<types::Expr> numbers;  ///< ints that the program computes from symbols: they must fit 64 bits
   std::vector<types::Condition> conditions;
   uint32_t symbol_count = 0;
 

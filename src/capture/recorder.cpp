@@ -45,10 +45,9 @@ Recorder::Info* Recorder::info(PyObject* object) {
 void Recorder::enter(PyObject* object, Info info) try {
   fault_point("note");
   auto [place, fresh] = table_.emplace(object, info);
-  if (fresh && !watch_death(object))
-    held_.push_back(Py_NewRef(object));
-  else
-    place->second = info;
+  info.entered = fresh ? entries_++ : place->second.entered;
+  place->second = info;
+  if (fresh && !watch_death(object)) held_.push_back(Py_NewRef(object));
 } catch (const std::exception& error) {
   fault(error.what());
 }
@@ -180,7 +179,7 @@ void Recorder::alias_root(SourceId source, PyObject* object) {
 }
 
 // Conditions are computed in 64 bits.
-static bool fits_symbol(PyObject* object) {
+bool Recorder::fits_symbol(PyObject* object) {
   if (!PyLong_CheckExact(object)) return false;
   int overflow = 0;
   PyLong_AsLongLongAndOverflow(object, &overflow);
@@ -651,33 +650,16 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
     return nullptr;
   }
   trouble_ = why;
-  segment.kept = writer.sources();
   segment.memo_count = writer.memo_count();
+  segment.kept = writer.sources();
 
-  // An effect on a floating object must not meet an object that another path reaches.
-  for (Pending& pending : effects_) {
-    PyObject* target = pending.kind == Effect::Kind::kCall ? (pending.args.empty() ? nullptr : pending.args[0].get())
-                                                           : pending.target.get();
-    if (!target || !floating(target)) continue;
-    for (auto& [object, entry] : table_) {
-      if (object == target || Py_TYPE(object) != Py_TYPE(target) || entry.cls != Info::Class::kOutside) continue;
-      if (guards().sources.floating(entry.source)) {
-        if (!entry.resolved) continue;
-        guards().steps.push_back({FloatingStep::Kind::kIsNot, source_of(target), entry.source, {}, {}, {}, 0, {}});
-      } else {
-        guards().steps.push_back(
-            {FloatingStep::Kind::kNotPinned, source_of(target), {}, Ref::share(object), {}, {}, 0, {}});
-      }
-    }
-  }
+  note_apart();
   // Tensors that were different objects stay different objects: their memory may overlap, which operators respect, but
   // one object cannot stand for two.
-  std::vector<SourceId> tensors;
-  for (FloatingStep& step : guards().steps)
-    if (step.kind == FloatingStep::Kind::kTensor) tensors.push_back(step.target);
-  for (size_t i = 0; i < tensors.size() && tensors.size() <= 64; ++i)
-    for (size_t j = 0; j < i; ++j)
-      guards().steps.push_back({FloatingStep::Kind::kIsNot, tensors[i], tensors[j], {}, {}, {}, 0, {}});
+  FloatingStep distinct{FloatingStep::Kind::kDistinct, {}, {}, {}, {}, {}, 0, {}};
+  for (const FloatingStep& step : guards().steps)
+    if (step.kind == FloatingStep::Kind::kTensor) distinct.others.push_back(step.target);
+  if (distinct.others.size() > 1) guards().steps.push_back(std::move(distinct));
 
   // The recording may have changed dicts itself: then the version of the end says nothing about the keys of the start.
   for (DictGuard& guard : guards().dicts)

@@ -132,6 +132,7 @@ class Recorder final : public Semantics, public Provenance {
     int index = -1;         // made: root instruction; effect: its number; lazy: the root that holds it
     bool resolved = false;  // floating: the guard program has resolved it
     bool typed = false;     // floating or pinned: its exact type is guarded
+    size_t entered = 0;     // its number among all entries
   };
   struct Pending {  // an effect whose recipes are written at the end
     Effect::Kind kind;
@@ -187,7 +188,10 @@ class Recorder final : public Semantics, public Provenance {
   void note_whole(PyObject* object);  ///< floating: what has no parts is compared as soon as it is met
   void note_type(PyTypeObject* type);
   void note_class(PyObject* object);  ///< exact type of an outside object
-  void note_key(Activation& self, PyObject* dict, PyObject* key, PyObject* owner, SourceId source);
+  /// What becomes of a number that is read: a symbol, in the hands of who calls tagged() then, or the number of now.
+  enum class Reader { kFixes, kTags };
+  void note_key(Activation& self, PyObject* dict, PyObject* key, PyObject* owner, SourceId source,
+                Reader reader = Reader::kFixes);
   bool note_all(Activation& self, PyObject* container);
   void note_function(PyFunctionObject* function);
   void note_cell(PyObject* cell);
@@ -204,8 +208,10 @@ class Recorder final : public Semantics, public Provenance {
   void note_member(PyObject* object, PyObject* name, PyObject* result);
   void note_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name,
                   PyObject* kwnames = nullptr);
+  static bool fits_symbol(PyObject* object);     ///< an int that a condition can hold
   static PyObject* unique_int(PyObject* value);  ///< an equal int that no one else has
   void pin(PyObject* object);                    ///< a floating object becomes known by address
+  bool reached_as_before(PyObject* dict, PyObject* owner, SourceId source);
   DictGuard& dict_guard(PyObject* dict, PyObject* owner, SourceId source);
   void make_symbolic(PyObject* tensor, const std::string& path, TensorMeta& meta);
   bool touch_tensor(PyObject* tensor);  ///< known to the trace, its properties guarded; false: a tensor from nowhere
@@ -214,8 +220,12 @@ class Recorder final : public Semantics, public Provenance {
   bool is_volatile(const std::string& path) const { return changing_.paths.count(path) > 0; }
   bool is_changing_root(SourceId source, PyObject* number);  ///< an int argument that is to be a symbol
   types::Expr new_symbol(int64_t hint);
-  PyObject* new_number(PyObject* value, types::Expr expr);  ///< a fresh int that carries the expression
+  PyObject* new_number(PyObject* value, types::Expr expr);  ///< a fresh int (of 64 bits) that carries the expression
+  std::optional<types::Expr> computed(int which, PyObject* left, PyObject* right);
+  bool is_exactly(const types::Expr& expr, PyObject* value) const;
+  void note_number(const types::Expr& expr);  ///< the program has computed it
   std::optional<types::Expr> number(PyObject* object);
+  void fix(const types::Expr& expr, PyObject* value);  ///< it is this int at every call
   void specialise(PyObject* object, int depth = 0);
   void specialise_held(PyObject* iterator, int depth = 0);  ///< numbers that C code will take out of it
   bool carries_number(PyObject* object, int depth = 0);     ///< one that is a symbol, or not looked at yet
@@ -285,7 +295,8 @@ class Recorder final : public Semantics, public Provenance {
   void adopt_torch(Activation& self, PyObject* result, const std::string& name, int depth = 0);
   void set_place(Activation& self);
   PyObject* tensor_attr(Activation& self, PyObject* tensor, PyObject* name, bool* handled);
-  int note_attr(Activation& self, PyObject* owner, PyObject* name);  ///< 0 ok, 1 a C member, kStopStatus
+  int note_attr(Activation& self, PyObject* owner, PyObject* name,
+                Reader reader);  ///< 0 ok, 1 a C member, kStopStatus
 
   // effects
   void record_set(Effect::Kind kind, PyObject* target, PyObject* key, PyObject* value, bool generic);
@@ -294,6 +305,8 @@ class Recorder final : public Semantics, public Provenance {
   bool is_dirty(PyObject* dict, PyObject* key);
   bool is_rewritten(PyObject* holder, PyObject* key);  ///< what it holds there may be of the recording's making
   void make_dirty(PyObject* dict, PyObject* key);
+  void note_changed(PyObject* target, bool by_attribute);
+  void note_apart();  ///< what effects change is none of the other objects that were read
 
   Activation& root_;
   bool active_ = false;
@@ -305,10 +318,16 @@ class Recorder final : public Semantics, public Provenance {
   std::unique_ptr<Sketch> sketch_;                       // nullptr: all sizes are fixed
   std::vector<std::pair<types::Expr, int64_t>> passed_;  // symbolic numbers that torch calls took
   std::unordered_map<PyObject*, Info> table_;
+  size_t entries_ = 0;                                // ever made
   std::vector<PyObject*> held_;                       // owned: everything in the table but what is watched
   std::unordered_map<PyObject*, PyObject*> watched_;  // weak reference (owned) -> object (not)
   PyObject* death_callback_ = nullptr;
   std::unordered_map<PyObject*, size_t> dict_index_;
+  struct DictPlace {
+    SourceId source;
+    PyObject* owner;
+  };
+  std::unordered_map<PyObject*, DictPlace> dict_places_;  // how a dict was reached first
   std::vector<Ref> loose_;              // what frames gave to whoever called them, until it is seen to arrive
   const Activation* keeper_ = nullptr;  // it runs C code that takes numbers and hands on the very same objects
   std::unordered_map<PyObject*, PyObject*> ids_;  // an int that id() gave -> the object

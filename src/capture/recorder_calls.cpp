@@ -379,7 +379,7 @@ PyObject* Recorder::call_getattr(Activation& self, PyObject* callable, PyObject*
     PyObject* result = tensor_attr(self, owner, name, &handled);
     if (handled) return result;
   }
-  int member = is_tensor(owner) ? 0 : note_attr(self, owner, name);
+  int member = is_tensor(owner) ? 0 : note_attr(self, owner, name, Reader::kTags);
   if (member == kStopStatus) return kStop;
   PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
   if (!result || !active_) return result;
@@ -400,7 +400,7 @@ PyObject* Recorder::call_getattr(Activation& self, PyObject* callable, PyObject*
   } else {
     adopt(self, result, Source::Kind::kAttr, owner, name, -1, "object.__getattribute__");
   }
-  return result;
+  return tagged(PyModule_CheckExact(owner) ? PyModule_GetDict(owner) : instance_dict(owner), name, result);
 }
 
 static bool holds_tensor(PyObject* object, int depth = 0) {
@@ -494,6 +494,7 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
   size_t count = total_count(nargsf, kwnames);
   auto raw = [&] { return PyObject_Vectorcall(callable, args, nargsf, kwnames); };
   PyObject* first = bound ? bound : count ? args[0] : nullptr;
+  if (bound && is_outside(callable)) pin(bound);  // append = items.append, before the compiled function: always these
   switch (cls) {
     case CallClass::kOpaque:
       return stop(self, Stop::kOpaqueCall, callable_name(callable));
@@ -577,7 +578,7 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       if (!slot_known(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
       note_lookup(first, key);
       if (is_outside(first))
-        note_key(self, first, key, nullptr, source_of(first));
+        note_key(self, first, key, nullptr, source_of(first), Reader::kTags);
       else if (!is_made(first) && PyDict_Check(first))
         return stop(self, Stop::kUnknownObject, callable_name(callable));
       PyObject* result = raw();

@@ -1,10 +1,24 @@
 // Changes of objects from outside: repeated on replay, in order.
+#include <algorithm>
+
 #include "capture/faults.h"
 #include "capture/recorder.h"
 #include "capture/recorder_calls_internal.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
+
+/// A dict with the same entries, in the order that one sees.
+static PyObject* plain_copy(PyObject* dict) {
+  if (!PyODict_Check(dict)) return PyDict_Copy(dict);
+  Ref copy = Ref::take(PyDict_New()), iterator = Ref::take(PyODict_Type.tp_iter(dict));
+  while (copy && iterator) {
+    Ref key = Ref::take(PyIter_Next(iterator.get()));
+    if (!key) break;
+    if (PyDict_SetItem(copy.get(), key.get(), PyDict_GetItemWithError(dict, key.get())) < 0) break;
+  }
+  return PyErr_Occurred() ? nullptr : copy.release();
+}
 
 PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass cls, PyObject* const* args,
                                 size_t nargsf, PyObject* kwnames, PyObject* bound) {
@@ -29,6 +43,11 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
   }
   if (!is_outside(target)) return stop(self, Stop::kUnknownObject, name);
   if (kwnames || name.find("__init__") != std::string::npos) return stop(self, Stop::kEffect, name);
+  // The methods of OrderedDict call those of a subclass, which would be repeated by themselves.
+  if (PyODict_Check(target))
+    for (const char* method :
+         {"__setitem__", "__delitem__", "__getitem__", "__iter__", "__contains__", "keys", "get", "pop", "__missing__"})
+      if (!inherits(Py_TYPE(target), method, &PyODict_Type)) return stop(self, Stop::kEffect, name);
   if (PyAnySet_Check(target) || strcmp(Py_TYPE(target)->tp_name, "collections.deque") == 0)
     for (size_t i = first; i < count; ++i)
       if (!is_value(args[i]) && cls == CallClass::kEffect && PyAnySet_Check(target))
@@ -49,7 +68,7 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
     if (cls == CallClass::kEffectCopy && !is_value(arg)) {
       Ref copy;
       if (PyDict_Check(arg))
-        copy = Ref::take(PyDict_Copy(arg));
+        copy = Ref::take(plain_copy(arg));
       else if (PyList_Check(arg) || PyTuple_Check(arg) || PyAnySet_Check(arg))
         copy = Ref::take(PySequence_List(arg));
       else
@@ -83,6 +102,61 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
   return result;
 }
 
+// Reads were answered as the recording's own objects were at that time. Where an effect had changed one of them, the
+// others stood as before: so no other may be that object at a later call. An object's attributes are also the entries
+// of its dict.
+void Recorder::note_apart() {
+  std::vector<std::pair<size_t, PyObject*>> outside;
+  for (auto& [object, entry] : table_)
+    if (entry.cls == Info::Class::kOutside && (entry.resolved || !guards().sources.floating(entry.source)))
+      outside.emplace_back(entry.entered, object);
+  std::sort(outside.begin(), outside.end());
+  using Kind = FloatingStep::Kind;
+  const auto other_objects = [&](PyObject* a, PyObject* b) {
+    if (!floating(a)) std::swap(a, b);
+    if (!floating(a)) return;
+    if (floating(b))
+      guards().steps.push_back({Kind::kIsNot, source_of(a), source_of(b), {}, {}, {}, 0, {}});
+    else
+      guards().steps.push_back({Kind::kNotPinned, source_of(a), {}, Ref::share(b), {}, {}, 0, {}});
+  };
+  const auto not_dict_of = [&](PyObject* dict, PyObject* owner) {
+    if ((!floating(dict) && !floating(owner)) || instance_dict(owner) == dict) return;
+    FloatingStep step{Kind::kNotDictOf, {}, {}, {}, {}, {}, PyDict_CheckExact(dict) ? 0 : 1, {}};
+    if (floating(dict))
+      step.target = source_of(dict);
+    else
+      step.object = Ref::share(dict);
+    if (floating(owner))
+      step.other = source_of(owner);
+    else
+      step.value = Ref::share(owner);
+    guards().steps.push_back(std::move(step));
+  };
+  std::unordered_set<PyObject*> seen;
+  for (const Pending& pending : effects_) {
+    PyObject* target = pending.kind != Effect::Kind::kCall ? pending.target.get()
+                       : pending.args.empty()              ? nullptr
+                                                           : pending.args[0].get();
+    if (!target || !is_outside(target) || !seen.insert(target).second) continue;
+    const bool has_dict = pending.kind == Effect::Kind::kSetAttr && _PyObject_GetDictPtr(target);
+    for (auto& [number, object] : outside) {
+      if (object == target) continue;
+      if (Py_TYPE(object) == Py_TYPE(target)) other_objects(target, object);
+      if (has_dict && (PyDict_CheckExact(object) || _PyObject_GetDictPtr(object))) not_dict_of(object, target);
+      if (PyDict_CheckExact(target) && _PyObject_GetDictPtr(object)) not_dict_of(target, object);
+    }
+  }
+}
+
+void Recorder::note_changed(PyObject* target, bool by_attribute) {
+  PyObject* dict = by_attribute && !PyModule_Check(target) ? instance_dict(target)
+                   : PyDict_Check(target)                  ? target
+                                                           : nullptr;
+  if (dict && is_outside(target) && !reached_as_before(dict, dict == target ? nullptr : target, source_of(target)))
+    spoil(*Activation::innermost(), Stop::kUnknownObject, "a dict reached in two ways");
+}
+
 void Recorder::record_set(Effect::Kind kind, PyObject* target, PyObject* key, PyObject* value, bool generic) try {
   fault_point("note");
   Pending effect;
@@ -92,6 +166,7 @@ void Recorder::record_set(Effect::Kind kind, PyObject* target, PyObject* key, Py
   effect.key = Ref::share(key);
   effect.value = Ref::share(value);
   effects_.push_back(std::move(effect));
+  note_changed(target, kind == Effect::Kind::kSetAttr);
 } catch (const std::exception& error) {
   fault(error.what());
 }
@@ -103,6 +178,7 @@ int Recorder::record_call(PyObject* callable, PyObject* const* args, size_t coun
   effect.callable = Ref::share(callable);
   for (size_t i = 0; i < count; ++i) effect.args.push_back(Ref::share(args[i]));
   effects_.push_back(std::move(effect));
+  if (count > 0) note_changed(args[0], false);
   return static_cast<int>(effects_.size()) - 1;
 } catch (const std::exception& error) {
   fault(error.what());

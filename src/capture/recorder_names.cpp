@@ -15,12 +15,12 @@ PyObject* Recorder::load_global(Activation& self, PyObject* name) {
   PyObject* builtins = self.frame()->f_builtins;
   if (!PyDict_CheckExact(globals) || !PyDict_CheckExact(builtins))
     return stop(self, Stop::kInstruction, "LOAD_GLOBAL of a custom namespace");
-  note_key(self, globals, name, nullptr, {});
+  note_key(self, globals, name, nullptr, {}, Reader::kTags);
   PyObject* holder = globals;
   PyObject* value = PyDict_GetItemWithError(globals, name);
   if (!value && !PyErr_Occurred()) {
     holder = builtins;
-    note_key(self, builtins, name, nullptr, {});
+    note_key(self, builtins, name, nullptr, {}, Reader::kTags);
     value = PyDict_GetItemWithError(builtins, name);
   }
   if (!value) return nullptr;
@@ -121,18 +121,17 @@ PyObject* Recorder::tensor_attr(Activation& self, PyObject* tensor, PyObject* na
     return stop(self, Stop::kTensorAttribute, text);
   }
   PyObject* dict = is_outside(tensor) ? instance_dict(tensor) : nullptr;
-  if (!descriptor) {
-    if (dict)
-      note_key(self, dict, name, tensor, source_of(tensor));
-    else if (!instance_dict(tensor) && is_outside(tensor))
-      note_member(tensor, name, nullptr);  // it has no attributes of its own
-  }
-  *handled = false;  // a method, a Python property, an attribute of the user's
+  const bool is_data = descriptor && Py_TYPE(descriptor)->tp_descr_set;
+  if (dict && !is_data)
+    note_key(self, dict, name, tensor, source_of(tensor), Reader::kTags);
+  else if (!descriptor && !instance_dict(tensor) && is_outside(tensor))
+    note_member(tensor, name, nullptr);  // it has no attributes of its own
+  *handled = false;                      // a method, a Python property, an attribute of the user's
   return nullptr;
 }
 
 // What a generic attribute look-up reads. 1: the value comes out of a C member or getter.
-int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name) {
+int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name, Reader reader) {
   PyTypeObject* type = Py_TYPE(owner);
   specialise(owner);
   // A descriptor that C code hands to its own __get__ is found on the class, whose version is guarded.
@@ -144,7 +143,7 @@ int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name) {
   descriptor_of(type);
   if (PyType_Check(owner)) descriptor_of(reinterpret_cast<PyTypeObject*>(owner));
   if (PyModule_CheckExact(owner)) {
-    note_key(self, PyModule_GetDict(owner), name, nullptr, source_of(owner));
+    note_key(self, PyModule_GetDict(owner), name, nullptr, source_of(owner), reader);
     return 0;
   }
   if (PyType_Check(owner)) {
@@ -184,7 +183,7 @@ int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name) {
   }
   if (!is_outside(owner)) return 0;
   if (PyObject* dict = instance_dict(owner)) {
-    note_key(self, dict, name, owner, source_of(owner));
+    note_key(self, dict, name, owner, source_of(owner), reader);
   } else if (_PyObject_GetDictPtr(owner)) {  // a function without attributes has no dict yet
     if (!floating(owner)) {
       if (!descriptor) note_member(owner, name, nullptr);
@@ -217,15 +216,16 @@ PyObject* Recorder::load_attr(Activation& self, PyObject* owner, PyObject* name)
     PyObject* result = tensor_attr(self, owner, name, &handled);
     if (handled) return result;
     result = PyObject_GetAttr(owner, name);
-    if (result) adopt(self, result, Source::Kind::kAttr, owner, name, -1, "an attribute of a tensor");
-    return result;
+    if (!result) return nullptr;
+    adopt(self, result, Source::Kind::kAttr, owner, name, -1, "an attribute of a tensor");
+    return tagged(instance_dict(owner), name, result);
   }
   if (Py_ssize_t field = named_field(owner, name); field >= 0) {  // pair.first is pair[0]
     note_type(Py_TYPE(owner));
     Ref index = Ref::take(PyLong_FromSsize_t(field));
     return index ? load_item(self, owner, index.get()) : nullptr;
   }
-  int member = note_attr(self, owner, name);
+  int member = note_attr(self, owner, name, Reader::kTags);
   if (member == kStopStatus) return kStop;
   PyObject* result = Semantics::load_attr(self, owner, name);
   if (!result || !active_) return result;
@@ -264,8 +264,7 @@ PyObject* Recorder::load_attr(Activation& self, PyObject* owner, PyObject* name)
   } else {
     adopt(self, result, Source::Kind::kAttr, owner, name, -1, "an attribute");
   }
-  PyObject* holder = PyModule_CheckExact(owner) ? PyModule_GetDict(owner) : instance_dict(owner);
-  return holder ? tagged(holder, name, result) : result;
+  return tagged(PyModule_CheckExact(owner) ? PyModule_GetDict(owner) : instance_dict(owner), name, result);
 }
 
 int Recorder::load_method(Activation& self, PyObject* owner, PyObject* name, PyObject** method) {
@@ -278,7 +277,9 @@ int Recorder::load_method(Activation& self, PyObject* owner, PyObject* name, PyO
       if (is_tensor(owner)) {
         if (!is_plain_tensor(owner)) return stop_status(self, Stop::kTensorSubclass, type->tp_name);
         if (!touch_tensor(owner)) return stop_status(self, Stop::kUnknownTensor, "an unknown place");
-      } else if (note_attr(self, owner, name) == kStopStatus) {
+        if (PyObject* dict = is_outside(owner) ? instance_dict(owner) : nullptr)
+          note_key(self, dict, name, owner, source_of(owner));  // one of the object's own comes first
+      } else if (note_attr(self, owner, name, Reader::kFixes) == kStopStatus) {
         return kStopStatus;
       }
       int found = Semantics::load_method(self, owner, name, method);
@@ -392,7 +393,7 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
     note_lookup(container, key);
     if (is_outside(container) &&
         inherits(Py_TYPE(container), "__getitem__", PyODict_Check(container) ? &PyODict_Type : &PyDict_Type))
-      note_key(self, container, key, nullptr, source_of(container));
+      note_key(self, container, key, nullptr, source_of(container), Reader::kTags);
   } else if (PyList_Check(container) || PyTuple_Check(container)) {
     if (is_outside(container)) note_all(self, container);
   } else if (PyType_Check(container)) {

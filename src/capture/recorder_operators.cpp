@@ -1,4 +1,6 @@
 // Operators, iteration, imports and the containers a frame fills; operands of torch calls.
+#include <opcode.h>
+
 #include "capture/faults.h"
 #include "capture/hook.h"
 #include "capture/recorder.h"
@@ -121,7 +123,11 @@ PyObject* Recorder::unary(Activation& self, int which, PyObject* operand) {
   if (which == static_cast<int>(Unary::kNegative))
     if (auto expr = number(operand)) {
       Ref plain = Ref::take(Semantics::unary(self, which, operand));
-      return plain ? new_number(plain.get(), -*expr) : nullptr;
+      if (!plain) return nullptr;
+      if (is_exactly(-*expr, plain.get())) {
+        note_number(-*expr);
+        return new_number(plain.get(), -*expr);
+      }
     }
   specialise(operand);
   if (!slot_known(self, operand)) return stop(self, unreadable_stop_, unreadable_detail_);
@@ -129,6 +135,68 @@ PyObject* Recorder::unary(Activation& self, int which, PyObject* operand) {
   PyObject* result = Semantics::unary(self, which, operand);
   if (result && !is_value(result)) adopt_result(self, result, "a unary operator");
   return result;
+}
+
+/// An operator of two ints, one of them a symbol, as an expression. Nothing: it is none, or its numbers are too large.
+std::optional<types::Expr> Recorder::computed(int which, PyObject* left, PyObject* right) {
+  const auto a = number(left), b = number(right);
+  if ((!a && !b) || !fits_symbol(left) || !fits_symbol(right)) return std::nullopt;
+  const types::Expr x = a ? *a : types::Expr(PyLong_AsLongLong(left));
+  const types::Expr y = b ? *b : types::Expr(PyLong_AsLongLong(right));
+  constexpr uint64_t kMost = uint64_t{1} << 62;
+  uint64_t product = 0;
+  const bool small = x.norm() < kMost / 2 && y.norm() < kMost / 2;
+  const bool divides = small && y.is_constant() && y != types::Expr(0);
+  switch (which) {
+    case NB_ADD:
+      return small ? std::optional(x + y) : std::nullopt;
+    case NB_SUBTRACT:
+      return small ? std::optional(x - y) : std::nullopt;
+    case NB_MULTIPLY:
+      if (__builtin_mul_overflow(x.norm(), y.norm(), &product) || product >= kMost) return std::nullopt;
+      return x * y;
+    case NB_FLOOR_DIVIDE:
+      return divides ? std::optional(types::Expr::floor_div(x, y)) : std::nullopt;
+    case NB_REMAINDER:
+      return divides ? std::optional(types::Expr::mod(x, y)) : std::nullopt;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Whether the expression gives this very int now.
+bool Recorder::is_exactly(const types::Expr& expr, PyObject* value) const {
+  if (!fits_symbol(value)) return false;
+  const auto now = expr.evaluate_exactly(symbols_->hints());
+  return now && *now == PyLong_AsLongLong(value);
+}
+
+static const char* const kInPlaceNames[] = {"__iadd__", "__iand__",     "__ifloordiv__", "__ilshift__", "__imatmul__",
+                                            "__imul__", "__imod__",     "__ior__",       "__ipow__",    "__irshift__",
+                                            "__isub__", "__itruediv__", "__ixor__"};
+
+/// Whether `left op= right` is C code that may change left. One written in Python comes through the hook; where there
+/// is none, it is left = left op right.
+static bool changes_in_c(PyTypeObject* type, int which) {
+  Ref name = Ref::take(PyUnicode_InternFromString(kInPlaceNames[which]));
+  PyObject* found = _PyType_Lookup(type, name.get());
+  return found && !PyFunction_Check(found);
+}
+
+/// The method that does to a container what the operator does. New reference; nullptr: none does.
+static PyObject* method_in_place(PyObject* left, int which, PyObject* right) {
+  PyTypeObject* type = Py_TYPE(left);
+  PyTypeObject* base = nullptr;
+  const char* method = nullptr;
+  if (which == NB_ADD && inherits(type, "__iadd__", &PyList_Type) && (PyList_Check(right) || PyTuple_Check(right)))
+    base = &PyList_Type, method = "extend";
+  else if (which == NB_OR && inherits(type, "__ior__", &PySet_Type) && PyAnySet_Check(right))
+    base = &PySet_Type, method = "update";
+  else if (which == NB_OR && inherits(type, "__ior__", &PyDict_Type) && PyDict_Check(right))
+    base = &PyDict_Type, method = "update";
+  else if (which == NB_OR && inherits(type, "__ior__", &PyODict_Type) && PyDict_Check(right))
+    base = &PyODict_Type, method = "update";
+  return base ? PyObject_GetAttrString(reinterpret_cast<PyObject*>(base), method) : nullptr;
 }
 
 PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject* right) {
@@ -147,34 +215,12 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
     if (!slot_known(self, left) || !slot_known(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
     return stop(self, Stop::kOpaqueSlot, Py_TYPE(is_tensor(left) ? right : left)->tp_name);
   }
-  auto a = number(left), b = number(right);
-  if ((a || b) && PyLong_CheckExact(left) && PyLong_CheckExact(right)) {
-    types::Expr x = a ? *a : types::Expr(PyLong_AsLongLong(left)), y = b ? *b : types::Expr(PyLong_AsLongLong(right));
-    if (PyErr_Occurred()) PyErr_Clear();
-    std::optional<types::Expr> expr;
-    bool nonzero = PyObject_IsTrue(right) == 1;
-    switch (base) {
-      case 0:
-        expr = x + y;
-        break;
-      case 10:
-        expr = x - y;
-        break;
-      case 5:
-        expr = x * y;
-        break;
-      case 2:
-        if (nonzero && y.is_constant()) expr = types::Expr::floor_div(x, y);
-        break;
-      case 6:
-        if (nonzero && y.is_constant()) expr = types::Expr::mod(x, y);
-        break;
-      default:
-        break;
-    }
-    if (expr) {
-      Ref plain = Ref::take(Semantics::binary(self, which, left, right));
-      return plain ? new_number(plain.get(), *expr) : nullptr;
+  if (auto expr = computed(base, left, right)) {
+    Ref plain = Ref::take(Semantics::binary(self, which, left, right));
+    if (!plain) return nullptr;
+    if (is_exactly(*expr, plain.get())) {
+      note_number(*expr);
+      return new_number(plain.get(), *expr);
     }
   }
   // Joining sequences looks at none of their elements.
@@ -185,25 +231,15 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
   }
   if (is_value(left) && is_value(right)) return Semantics::binary(self, which, left, right);
   if (!slot_known(self, left) || !slot_known(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
-  if (which >= 13 && is_outside(left) && !is_python_class(Py_TYPE(left))) {
-    // In place on a container from outside: the method says what it changes.
-    const char* method = PyList_CheckExact(left) && base == 0   ? "extend"
-                         : PyDict_CheckExact(left) && base == 7 ? "update"
-                         : PySet_Check(left) && base == 7       ? "update"
-                                                                : nullptr;
-    if (!PyList_CheckExact(left) && !PyDict_CheckExact(left) && !PySet_Check(left)) method = "";
+  if (which >= 13 && is_outside(left) && changes_in_c(Py_TYPE(left), base)) {
+    Ref method = Ref::take(method_in_place(left, base, right));
     if (!method) return stop(self, Stop::kEffect, "an in-place operator");
-    if (*method) {
-      Ref descriptor = Ref::take(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(left)), method));
-      PyObject* args[] = {nullptr, left, right};
-      if (PyList_CheckExact(left) && !PyList_Check(right) && !PyTuple_Check(right))
-        return stop(self, Stop::kEffect, "an in-place operator");
-      PyObject* done = call_effect(self, descriptor.get(), CallClass::kEffectCopy, args + 1,
-                                   2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr, nullptr);
-      if (done == kStop || !done) return done;
-      Py_DECREF(done);
-      return Py_NewRef(left);
-    }
+    PyObject* args[] = {nullptr, left, right};
+    PyObject* done = call_effect(self, method.get(), CallClass::kEffectCopy, args + 1,
+                                 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr, nullptr);
+    if (done == kStop || !done) return done;
+    Py_DECREF(done);
+    return Py_NewRef(left);
   }
   if (!is_value(left)) note_class(left);
   if (!is_value(right)) note_class(right);
@@ -244,7 +280,8 @@ PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, i
   auto a = number(left), b = number(right);
   if ((a || b) && PyLong_CheckExact(left) && PyLong_CheckExact(right)) {
     PyObject* result = Semantics::compare(self, left, right, op);
-    if (!result) return nullptr;
+    // A number that needs more than 64 bits is beyond all that symbols may be.
+    if (!result || !fits_symbol(left) || !fits_symbol(right)) return result;
     types::Expr x = a ? *a : types::Expr(PyLong_AsLongLong(left)), y = b ? *b : types::Expr(PyLong_AsLongLong(right));
     bool holds = result == Py_True;
     using types::Relation;

@@ -1,4 +1,7 @@
 // Reads: what a recording learns of objects from outside, and the guards that make it true again at every call.
+#include <algorithm>
+#include <cmath>
+
 #include "base/check.h"
 #include "base/text.h"
 #include "capture/compiled.h"
@@ -34,10 +37,15 @@ PyObject* Recorder::unique_int(PyObject* value) {
   return overflow ? Py_NewRef(value) : fresh_int(number);
 }
 
+void Recorder::note_number(const types::Expr& expr) {
+  auto& numbers = guards().numbers;
+  if (!expr.is_constant() && std::find(numbers.begin(), numbers.end(), expr) == numbers.end()) numbers.push_back(expr);
+}
+
 PyObject* Recorder::new_number(PyObject* value, types::Expr expr) {
   int overflow = 0;
   long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
-  if (overflow) return Py_NewRef(value);
+  base::check(overflow == 0, "capture: ", types::to_string(expr), " of more than 64 bits");
   PyObject* object = fresh_int(number);
   if (!object) return nullptr;
   Info entry;
@@ -54,14 +62,17 @@ std::optional<types::Expr> Recorder::number(PyObject* object) {
   return known->number;
 }
 
+void Recorder::fix(const types::Expr& expr, PyObject* value) {
+  if (expr.is_constant()) return;
+  types::Condition condition{expr, types::Relation::kEq, types::Expr(PyLong_AsLongLong(value))};
+  for (auto& known : guards().conditions)
+    if (known == condition) return;
+  guards().conditions.push_back(std::move(condition));
+}
+
 void Recorder::specialise(PyObject* object, int depth) try {
   if (PyLong_CheckExact(object)) {
-    if (auto expr = number(object); expr && !expr->is_constant()) {
-      types::Condition condition{*expr, types::Relation::kEq, types::Expr(PyLong_AsLongLong(object))};
-      for (auto& known : guards().conditions)
-        if (known == condition) return;
-      guards().conditions.push_back(condition);
-    }
+    if (auto expr = number(object)) fix(*expr, object);
   } else if (PyFloat_CheckExact(object)) {
     Info* known = info(object);
     if (known && known->cls == Info::Class::kLazy) {
@@ -225,7 +236,8 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
     if (parent && from_floating && is_rewritten(parent, key)) return;  // the recording itself has put it there
     // An object was reached again. On another path: both must lead to one object at every call.
     Source old = guards().sources[known->source];
-    if (from_floating && (kind == Source::Kind::kAttr || kind == Source::Kind::kItem || kind == Source::Kind::kCell)) {
+    if (from_floating && (kind == Source::Kind::kAttr || kind == Source::Kind::kItem || kind == Source::Kind::kCell ||
+                          kind == Source::Kind::kSelf)) {
       if (old.kind == kind && old.parent == from && (key ? old.key.get() == key : old.index == index)) return;
       if (!paths_.emplace(from, key, index).second) return;
       SourceId second = guards().sources.part(kind, from, key, index);
@@ -235,7 +247,8 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
         guards().steps.push_back({FloatingStep::Kind::kPinned, second, {}, Ref::share(object), {}, {}, 0, {}});
       else
         guards().steps.push_back({FloatingStep::Kind::kIs, second, known->source, {}, {}, {}, 0, {}});
-    } else if (!from_floating && !(parent && is_made(parent)) && kind != Source::Kind::kSelf) {
+    } else if (!from_floating && !(parent && is_made(parent)) &&
+               (kind != Source::Kind::kSelf || (parent && is_outside(parent)))) {
       pin(object);  // also found at a fixed place: a global
     }
     return;
@@ -359,18 +372,32 @@ bool Recorder::touch_tensor(PyObject* object) try {
 
 // ---------------------------------------------------------------------------------------------------- containers
 
-// A key as text: equal keys have equal texts.
+// A key as text: equal keys have equal texts, and only they. True is 1 and 1.0.
 static std::string key_string(PyObject* key) {
+  const auto text = [](char kind, Ref of) -> std::string {
+    Py_ssize_t length = 0;
+    const char* words = of ? PyUnicode_AsUTF8AndSize(of.get(), &length) : nullptr;
+    if (!words) PyErr_Clear();
+    return words ? kind + std::string(words, static_cast<size_t>(length)) : std::string();
+  };
+  std::string made;
   if (PyUnicode_CheckExact(key)) {
-    const char* text = PyUnicode_AsUTF8(key);
-    if (text) return base::concat("s", text);
-    PyErr_Clear();
+    made = text('s', Ref::share(key));
+  } else if (PyLong_CheckExact(key) || PyBool_Check(key)) {
+    made = text('i', Ref::take(PyLong_Type.tp_repr(key)));
+  } else if (PyFloat_CheckExact(key) && !std::isnan(PyFloat_AS_DOUBLE(key))) {  // a NaN equals itself only
+    const double number = PyFloat_AS_DOUBLE(key);
+    const bool is_int = std::isfinite(number) && std::trunc(number) == number;
+    made = is_int ? text('i', Ref::take(PyObject_Str(Ref::take(PyLong_FromDouble(number)).get())))
+                  : text('f', Ref::take(PyObject_Repr(key)));
+  } else if (PyTuple_CheckExact(key)) {
+    made = "(";
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {
+      const std::string part = key_string(PyTuple_GET_ITEM(key, i));
+      made += base::concat(part.size(), ":", part);
+    }
   }
-  if (PyLong_CheckExact(key)) {
-    int overflow;
-    return base::concat("i", std::to_string(PyLong_AsLongLongAndOverflow(key, &overflow)));
-  }
-  return base::concat("o", std::to_string(reinterpret_cast<uintptr_t>(key)));
+  return made.empty() ? base::concat("o", std::to_string(reinterpret_cast<uintptr_t>(key))) : made;
 }
 
 bool Recorder::is_dirty(PyObject* dict, PyObject* key) { return dirty_keys_.count({dict, key_string(key)}) > 0; }
@@ -410,6 +437,19 @@ void Recorder::snapshot(PyObject* container) try {
   fault(error.what());
 }
 
+// The dict of an object may also be passed by itself, or be that of another object: what was read of it on one way
+// would have to be guarded on the other one, too.
+bool Recorder::reached_as_before(PyObject* dict, PyObject* owner, SourceId source) {
+  if (!owner && source.valid() && guards().sources[source].kind == Source::Kind::kDict)
+    source = guards().sources[source].parent;
+  const auto [known, fresh] = dict_places_.emplace(dict, DictPlace{source, owner});
+  if (fresh) return true;
+  DictPlace& place = known->second;
+  if (guards().sources.floating(source) || guards().sources.floating(place.source)) return place.source == source;
+  if (!place.owner) place.owner = owner;
+  return !owner || place.owner == owner;
+}
+
 DictGuard& Recorder::dict_guard(PyObject* dict, PyObject* owner, SourceId source) {
   auto [place, fresh] = dict_index_.emplace(dict, guards().dicts.size());
   if (fresh) {
@@ -424,14 +464,20 @@ DictGuard& Recorder::dict_guard(PyObject* dict, PyObject* owner, SourceId source
   return guard;
 }
 
-void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObject* owner, SourceId source) try {
+void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObject* owner, SourceId source,
+                        Reader reader) try {
   fault_point("note");
-  if (is_made(dict) || (owner && is_made(owner)) || is_dirty(dict, key)) return;
+  if (is_made(dict) || (owner && is_made(owner))) return;
+  if (!reached_as_before(dict, owner, source)) return spoil(self, Stop::kUnknownObject, "a dict reached in two ways");
+  if (is_dirty(dict, key)) return;
   if (PyLong_CheckExact(key) && is_made(key)) return spoil(self, Stop::kUnknownObject, "id()");
   specialise(key);
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (!value && PyErr_Occurred()) PyErr_Clear();
   Ref held = Ref::share(value);
+  const bool tags = reader == Reader::kTags && value && fits_symbol(value);
+  const auto symbol = symbol_of_.find({dict, key_string(key)});
+  if (!tags && symbol != symbol_of_.end() && value) fix(symbol->second, value);
   if (guards().sources.floating(source)) {
     if (!keyed_.insert({dict, key}).second) return;
     // The source of an instance dict is the instance: its entries are attributes.
@@ -439,7 +485,7 @@ void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObjec
     if (!value || is_value(value)) {
       SourceId part = guards().sources.part(kind, source, key);
       resolve(owner ? owner : dict);
-      if (value && PyLong_CheckExact(value) && is_volatile(guards().sources.describe(part))) {
+      if (tags && is_volatile(guards().sources.describe(part))) {
         guards().steps.push_back({FloatingStep::Kind::kSymbol, part, {}, {}, {}, {}, guards().symbol_count, {}});
         symbol_of_[{dict, key_string(key)}] = new_symbol(PyLong_AsLongLong(value));
         return;
@@ -463,7 +509,7 @@ void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObjec
   DictGuard& guard = dict_guard(dict, owner, source);
   if (guard.whole || !keyed_.insert({dict, key}).second) return;
   KeyCheck check{Ref::share(key), Ref::share(value), -1};
-  if (value && PyLong_CheckExact(value) && is_volatile(guards().sources.describe_key(guard.source, key))) {
+  if (tags && is_volatile(guards().sources.describe_key(guard.source, key))) {
     check.symbol = static_cast<int32_t>(guards().symbol_count);
     symbol_of_[{dict, key_string(key)}] = new_symbol(PyLong_AsLongLong(value));
   }
@@ -473,7 +519,7 @@ void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObjec
 }
 
 PyObject* Recorder::tagged(PyObject* holder, PyObject* key, PyObject* value) try {
-  if (!value || !PyLong_CheckExact(value) || symbol_of_.empty()) return value;
+  if (!holder || !value || !PyLong_CheckExact(value) || symbol_of_.empty()) return value;
   auto found = symbol_of_.find({holder, key ? key_string(key) : std::string()});
   if (found == symbol_of_.end() || number(value) || (key ? is_dirty(holder, key) : originals_.count(holder) > 0))
     return value;
@@ -491,6 +537,10 @@ bool Recorder::note_all(Activation& self, PyObject* container) try {
   if (!known || known->cls != Info::Class::kOutside) return true;
   bool is_floating = guards().sources.floating(known->source);
   if (!listed_.insert(container).second) return true;
+  if (PyDict_Check(container) && !reached_as_before(container, nullptr, known->source)) {
+    spoil(self, Stop::kUnknownObject, "a dict reached in two ways");
+    return false;
+  }
   note_class(container);
   auto original = originals_.find(container);
   PyObject* content = original == originals_.end() ? container : original->second;
@@ -604,7 +654,7 @@ void Recorder::note_cell(PyObject* cell) try {
     return;
   }
   CellGuard guard{Ref::share(cell), Ref::share(content), known->source};
-  if (content && PyLong_CheckExact(content) && is_volatile(guards().sources.describe(known->source))) {
+  if (content && fits_symbol(content) && is_volatile(guards().sources.describe(known->source))) {
     guard.symbol = static_cast<int32_t>(guards().symbol_count);
     symbol_of_[{cell, std::string()}] = new_symbol(PyLong_AsLongLong(content));
   }

@@ -12,7 +12,11 @@ static std::string key_text(PyObject* key, bool as_attribute) {
     }
     return as_attribute ? text : "'" + std::string(text) + "'";
   }
-  if (PyLong_CheckExact(key)) return std::to_string(PyLong_AsSsize_t(key));
+  if (PyLong_CheckExact(key)) {
+    int overflow = 0;
+    const long long number = PyLong_AsLongLongAndOverflow(key, &overflow);
+    return overflow ? "a large int" : std::to_string(number);
+  }
   return std::string("<") + Py_TYPE(key)->tp_name + ">";
 }
 

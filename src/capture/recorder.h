@@ -328,6 +328,7 @@ class Recorder final : public Semantics, public Provenance {
     PyObject* owner;
   };
   std::unordered_map<PyObject*, DictPlace> dict_places_;  // how a dict was reached first
+  std::set<std::pair<PyObject*, PyObject*>> second_owners_;
   std::vector<Ref> loose_;              // what frames gave to whoever called them, until it is seen to arrive
   const Activation* keeper_ = nullptr;  // it runs C code that takes numbers and hands on the very same objects
   std::unordered_map<PyObject*, PyObject*> ids_;  // an int that id() gave -> the object

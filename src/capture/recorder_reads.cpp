@@ -447,7 +447,15 @@ bool Recorder::reached_as_before(PyObject* dict, PyObject* owner, SourceId sourc
   DictPlace& place = known->second;
   if (guards().sources.floating(source) || guards().sources.floating(place.source)) return place.source == source;
   if (!place.owner) place.owner = owner;
-  return !owner || place.owner == owner;
+  // Two objects of fixed places with one dict, as a module and its compiled one: both must keep it.
+  if (owner && place.owner != owner && second_owners_.emplace(dict, owner).second) {
+    DictGuard guard;
+    guard.dict = Ref::share(dict);
+    guard.owner = Ref::share(owner);
+    guard.source = source;
+    guards().dicts.push_back(std::move(guard));
+  }
+  return true;
 }
 
 DictGuard& Recorder::dict_guard(PyObject* dict, PyObject* owner, SourceId source) {

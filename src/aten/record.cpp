@@ -106,8 +106,7 @@ class Recording {
       if (above(op_) == Above::kNobody && wants_gradient())
         return refuse("it has no gradient of its own; register one for it");
     }
-    if (!results) return run_at_once();
-    if (!state_.symbols && is_untried()) return try_at_once();
+    if (!results || (!state_.symbols && is_untried())) return try_at_once();
     commit(*results);
     return true;
   }
@@ -321,7 +320,7 @@ class Recording {
   /// Whether torch's kernel may refuse the call, although its results have types. Our own rules know which ones refuse
   /// floats.
   bool is_untried() const {
-    if (op_.way != Way::kRecord) return false;
+    if (op_.way != Way::kRecord || op_.is_foreign) return false;
     const bool plain = by_rule_ && std::all_of(tensors_.begin(), tensors_.end(), [](const TensorPlace& place) {
                          return place.tensor.scalar_type() == c10::kFloat || place.tensor.scalar_type() == c10::kDouble;
                        });
@@ -369,6 +368,7 @@ class Recording {
         return results;
       }
     }
+    if (!state_.symbols && is_untried()) return std::nullopt;  // torch's shape kernel would warn where the kernel does
     if (state_.symbols) fix_arguments();
     Internal ours(state_);
     Results results = op_.way == Way::kView || op_.way == Way::kRestride ? results_by_view(op_, arguments())

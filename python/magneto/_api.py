@@ -1,6 +1,7 @@
 """The public functions: signatures, docstrings, one call each."""
 
 import functools
+import os
 import sys
 import types
 
@@ -11,7 +12,7 @@ from ._module import compiled_module, original_of, settings_of
 
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _BACKENDS = ("magneto", "eager", "inductor")
-_OPTIONS = ("cache_size_limit",)
+_OPTIONS = ("cache_size_limit", "check")
 
 
 def compile(model=None, *, fullgraph=False, dynamic=None, backend="magneto", mode=None, options=None, disable=False):
@@ -20,7 +21,9 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="magneto", mod
     The signature is torch.compile's. ``fullgraph=True`` raises an error that lists every break instead of running the
     parts between them. ``dynamic=None``: sizes are fixed until one of them changes, then that one is a symbol;
     ``True``: all of them are symbols from the first call on; ``False``: never. ``backend``: "magneto" (also "inductor")
-    or "eager", the operator-by-operator executor.
+    or "eager", the operator-by-operator executor. ``options``: "cache_size_limit", how often a function is recorded again,
+    and "check", runs eager beside the compiled graphs: "first" (beside the first run of each), "every", or n, beside every
+    n-th; the environment's MAGNETO_CHECK says the same for all that is compiled.
     """
     _check(mode, backend, options, dynamic)
     if model is None:
@@ -30,7 +33,7 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="magneto", mod
     if disable:
         return model
     limit = (options or {}).get("cache_size_limit", 8)
-    settings = (fullgraph, limit, dynamic, backend != "eager")
+    settings = (fullgraph, limit, dynamic, backend != "eager", _checked_runs(options))
     if isinstance(model, type):
         return _with_compiled_call(model, lambda function: _C.compile_function(function, None, *settings))
     if isinstance(model, torch.nn.Module):
@@ -85,6 +88,17 @@ def _check(mode, backend, options, dynamic):
         error = InvalidBackend(name=backend)
         error.args = (f"unknown backend {backend!r}, known are {', '.join(_BACKENDS)}",)
         raise error
+
+
+def _checked_runs(options):
+    """How often eager runs beside a compiled graph: 0 never, -1 the first time, n every n-th time."""
+    check = (options or {}).get("check", os.environ.get("MAGNETO_CHECK") or "off")
+    known = {"off": 0, "first": -1, "every": 1}.get(check, check)
+    if isinstance(known, str) and known.isdecimal():
+        known = int(known)
+    if isinstance(known, bool) or not isinstance(known, int) or known < -1 or (known < 1 and known is check):
+        raise RuntimeError(f"check is 'first', 'every', 'off' or a number of runs, not {check!r}")
+    return known
 
 
 def _function_of(target):

@@ -44,29 +44,6 @@ bool meet(const std::vector<bool>& a, const std::vector<bool>& b) {
 }
 bool all(const std::vector<bool>& flags) { return std::find(flags.begin(), flags.end(), false) == flags.end(); }
 
-// The generators' states of another time; those of now come back at the end.
-class GeneratorsAsTheyWere {
- public:
-  GeneratorsAsTheyWere(const std::vector<c10::Device>& devices, const std::vector<at::Tensor>& states)
-      : devices_(devices), now_(generator_states(devices)) {
-    set(states);
-  }
-  ~GeneratorsAsTheyWere() { set(now_); }
-  GeneratorsAsTheyWere(const GeneratorsAsTheyWere&) = delete;
-
- private:
-  void set(const std::vector<at::Tensor>& states) const {
-    for (size_t d = 0; d < devices_.size(); ++d) {
-      if (!states[d].defined()) continue;
-      at::Generator generator = at::globalContext().defaultGenerator(devices_[d]);
-      std::lock_guard<std::mutex> lock(generator.mutex());
-      generator.set_state(states[d]);
-    }
-  }
-  const std::vector<c10::Device>& devices_;
-  const std::vector<at::Tensor> now_;
-};
-
 [[noreturn]] void refuse_again(const std::string& what, const std::string& cure) {
   TORCH_CHECK(false,
               "magneto: the gradient of a compiled function is to be differentiated itself (create_graph=True), ",
@@ -74,19 +51,6 @@ class GeneratorsAsTheyWere {
 }
 
 }  // namespace
-
-std::vector<at::Tensor> generator_states(const std::vector<c10::Device>& devices) {
-  std::vector<at::Tensor> states(devices.size());
-  for (size_t d = 0; d < devices.size(); ++d) {
-    at::Generator generator = at::globalContext().defaultGenerator(devices[d]);
-    std::lock_guard<std::mutex> lock(generator.mutex());
-    try {
-      states[d] = generator.get_state();
-    } catch (const c10::Error&) {  // a CUDA graph is being captured
-    }
-  }
-  return states;
-}
 
 NodePtr make_backward_node(std::shared_ptr<const TrainingPlan> plan, MagnetoBackward** node) {
   *node = nullptr;

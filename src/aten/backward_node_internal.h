@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "aten/executable.h"
+#include "aten/generators_internal.h"
 #include "aten/halves_internal.h"
 #include "aten/training.h"
 #include "autograd/partition.h"
@@ -159,8 +160,5 @@ class MagnetoBackward : public torch::autograd::Node {
 };
 
 NodePtr make_backward_node(std::shared_ptr<const TrainingPlan> plan, MagnetoBackward** node);
-
-/// The states of the generators of these devices; undefined where they cannot be had.
-std::vector<at::Tensor> generator_states(const std::vector<c10::Device>& devices);
 
 }  // namespace magneto::aten

@@ -350,6 +350,9 @@ bool is_no_memory(const std::exception_ptr& error) {
 
 static void (*warner)(const std::string& what) = nullptr;
 void set_warner(void (*warn)(const std::string& what)) { warner = warn; }
+void warn(const std::string& what) {
+  if (warner) warner(what);
+}
 
 types::Dtype default_dtype() { return to_dtype(c10::get_default_dtype_as_scalartype()).value_or(types::Dtype::kF32); }
 
@@ -391,8 +394,8 @@ Kernels::Failure Kernels::run(std::span<at::Tensor> inputs, std::span<const int6
   Failure failure = attempt(inputs, symbols, outputs, no_memory);
   if (!no_memory || failure.changed) return failure;
   static std::atomic<bool> warned = false;
-  if (warner && !warned.exchange(true))
-    warner(
+  if (!warned.exchange(true))
+    warn(
         "there is not enough memory to run a graph as kernels. Its operators run one by one this time, which takes "
         "as much as eager takes; the next call tries kernels again");
   return body_->around.fallback->run(inputs, symbols, outputs);

@@ -32,6 +32,7 @@ void give_memory_back(types::Device device);
 
 /// How the user is told something, in any thread, with or without the GIL. Must not throw.
 void set_warner(void (*warn)(const std::string& what));
+void warn(const std::string& what);
 
 class Kernels : public Executable {
  public:

@@ -1,5 +1,5 @@
-// aten/storage_flags_internal.h: two facts of torch's objects that have no public setter: whether a storage refuses to
-// hand out its data, and the dispatch keys of a tensor.
+// aten/storage_flags_internal.h: facts of torch's objects that have no public door: whether a storage refuses to hand
+// out its data, the dispatch keys of a tensor, and with whom it shares its version.
 //
 // A storage that refuses ("sealed") is either not computed yet or has a recorded write that was not run yet. torch can
 // seal a storage but, before 2.15, not open it again. An explicit template instantiation may name private members.
@@ -34,6 +34,19 @@ inline bool seal(c10::StorageImpl& storage) {
 inline void open(c10::StorageImpl& storage, bool checked_before) {
   seal_flag(storage) = false;
   check_flag(storage) = checked_before;
+}
+
+template <auto Member>
+struct CounterOf {
+  friend const void* counter_of(const c10::VariableVersion& version) { return (version.*Member).get(); }
+};
+const void* counter_of(const c10::VariableVersion& version);
+template struct CounterOf<&c10::VariableVersion::version_counter_>;
+
+/// Who writes to one counts up the version of both: a view and its base, x.detach() and x.
+inline bool share_version(const c10::TensorImpl& a, const c10::TensorImpl& b) {
+  const void* const counter = counter_of(a.version_counter());
+  return counter && counter == counter_of(b.version_counter());
 }
 
 /// The dispatch keys of any tensor, to be changed. (A pointer to a protected member, taken through a derived class.)

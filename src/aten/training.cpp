@@ -268,20 +268,6 @@ void Training::keep(MagnetoBackward& node, const std::vector<at::Tensor>& inputs
   }
 }
 
-std::vector<c10::Device> random_devices(const Graph& graph) {
-  std::vector<c10::Device> devices;
-  for (const graph::Node& node : graph.nodes()) {
-    const Operator& op = operator_named(node.op);
-    if (!op.random) continue;
-    for (const ValueId id : node.outputs) {
-      if (!id.valid()) continue;
-      const c10::Device device = to_torch(graph.value(id).type.device);
-      if (std::find(devices.begin(), devices.end(), device) == devices.end()) devices.push_back(device);
-    }
-  }
-  return devices;
-}
-
 // Inputs as make_joint looks at them, without the caller's memory.
 std::vector<at::Tensor> without_data(std::span<const at::Tensor> examples) {
   c10::AutoGradMode grad_mode(true);

@@ -47,9 +47,20 @@ void Report::add(FallbackNote note) {
   if (content_.fallbacks.size() < kMostNotes) content_.fallbacks.push_back(std::move(note));
 }
 
+void Report::add(CheckNote note) {
+  std::lock_guard lock(mutex_);
+  if (content_.checks.size() < kMostNotes) content_.checks.push_back(std::move(note));
+}
+
+void Report::add_checked(uint64_t callable) {
+  std::lock_guard lock(mutex_);
+  ++checked_[callable];
+}
+
 void Report::clear() {
   std::lock_guard lock(mutex_);
   content_ = {};
+  checked_.clear();
 }
 
 Report::Content Report::content(uint64_t callable) const {
@@ -63,6 +74,9 @@ Report::Content Report::content(uint64_t callable) const {
   copy(content_.breaks, chosen.breaks);
   copy(content_.recompiles, chosen.recompiles);
   copy(content_.fallbacks, chosen.fallbacks);
+  copy(content_.checks, chosen.checks);
+  for (const auto& [of, count] : checked_)
+    if (callable == 0 || of == callable) chosen.checked += count;
   for (GraphNote& note : chosen.graphs)
     if (note.late) {
       std::lock_guard late(note.late->mutex);

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -63,8 +64,19 @@ struct GraphNote {
   std::string fallback;      ///< not empty: why it runs operator by operator
   std::string warning;       ///< not empty: what a user should know at once: nothing can be compiled here
   bool keeps_texts = false;  ///< asked for: CodeNote::texts
+  int check = 0;             ///< asked for: eager beside every n-th run; -1: beside the first; 0: never
   std::vector<CodeNote> code;
   std::shared_ptr<LateCode> late;  ///< is in `code` and `fallback`, too, in what Report::content() gives
+};
+
+/// A compiled graph that did not do what eager does, found by the check.
+struct CheckNote {
+  uint64_t callable = 0;
+  Line where;                          ///< the last operator that is left of it
+  std::string what;                    ///< differs
+  std::vector<std::string> operators;  ///< the few that show it
+  std::string pass;                    ///< without which nothing differs, where there is one
+  std::string script;                  ///< path of a program that shows it; empty: it could not be written
 };
 
 struct BreakNote {
@@ -92,6 +104,8 @@ class Report {
   void add(BreakNote note);  ///< the same break again only counts
   void add(RecompileNote note);
   void add(FallbackNote note);  ///< once each
+  void add(CheckNote note);
+  void add_checked(uint64_t callable);  ///< a run was compared with eager
   void clear();
 
   struct Content {
@@ -99,6 +113,8 @@ class Report {
     std::vector<BreakNote> breaks;
     std::vector<RecompileNote> recompiles;
     std::vector<FallbackNote> fallbacks;
+    std::vector<CheckNote> checks;
+    uint64_t checked = 0;  ///< runs of graphs that were compared with eager
   };
   /// A copy, of one callable or of all (0).
   Content content(uint64_t callable = 0) const;
@@ -106,6 +122,7 @@ class Report {
  private:
   mutable std::mutex mutex_;
   Content content_;
+  std::map<uint64_t, uint64_t> checked_;  ///< by callable
 };
 
 /// The record of this process.

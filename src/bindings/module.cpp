@@ -20,13 +20,14 @@ void add_trace_testing(py::module_& module);
 namespace {
 
 py::object compile_function(py::object function, py::object self, bool fullgraph, int limit,
-                            std::optional<bool> dynamic, bool compiles, bool keeps_texts) {
+                            std::optional<bool> dynamic, bool compiles, int check, bool keeps_texts) {
   capture::CompileOptions options;
   options.fullgraph = fullgraph;
   options.limit = limit;
   options.dynamic = dynamic;
   options.compiles = compiles;
   options.keeps_texts = keeps_texts;
+  options.check = check;
   const auto given = [](const py::object& object) { return object.is_none() ? nullptr : object.ptr(); };
   PyObject* compiled = capture::new_compiled(given(function), given(self), options);
   if (!compiled) throw py::error_already_set();
@@ -89,12 +90,21 @@ void add_report(py::module_& m) {
       .def_readonly("reason", &base::FallbackNote::reason)
       .def_readonly("cure", &base::FallbackNote::cure)
       .def("__repr__", [](const base::FallbackNote& n) { return n.where.function + ": " + n.reason; });
+  line(py::class_<base::CheckNote>(m, "Check"), &base::CheckNote::where)
+      .def_readonly("what", &base::CheckNote::what)
+      .def_readonly("operators", &base::CheckNote::operators)
+      .def_property_readonly("pass_", [](const base::CheckNote& n) { return n.pass; })
+      .def_readonly("script", &base::CheckNote::script)
+      .def("__repr__",
+           [](const base::CheckNote& n) { return n.where.file + ":" + std::to_string(n.where.line) + "  " + n.what; });
   using Content = base::Report::Content;
   py::class_<Content>(m, "Report")
       .def_readonly("graphs", &Content::graphs)
       .def_readonly("breaks", &Content::breaks)
       .def_readonly("recompiles", &Content::recompiles)
       .def_readonly("fallbacks", &Content::fallbacks)
+      .def_readonly("checks", &Content::checks)
+      .def_readonly("checked", &Content::checked)
       .def_property_readonly("graph_count", [](const Content& c) { return c.graphs.size(); })
       .def_property_readonly("break_count", [](const Content& c) { return c.breaks.size(); })
       .def_property_readonly("guards",
@@ -127,7 +137,8 @@ PYBIND11_MODULE(_C, m) {
   using namespace magneto;
   capture::prepare();
   m.def("compile_function", &bindings::compile_function, py::arg("function"), py::arg("self"), py::arg("fullgraph"),
-        py::arg("limit"), py::arg("dynamic"), py::arg("compiles"), py::arg("keeps_texts") = false);
+        py::arg("limit"), py::arg("dynamic"), py::arg("compiles"), py::arg("check") = 0,
+        py::arg("keeps_texts") = false);
   m.def("is_compiled", [](py::object object) { return capture::is_compiled(object.ptr()); });
   m.def("target_of", [](py::object compiled) {
     const auto or_none = [](PyObject* object) {
@@ -138,7 +149,7 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("settings_of", [](py::object compiled) {
     const capture::CompileOptions& options = capture::compile_options(compiled.ptr());
-    return py::make_tuple(options.fullgraph, options.limit, options.dynamic, options.compiles);
+    return py::make_tuple(options.fullgraph, options.limit, options.dynamic, options.compiles, options.check);
   });
   m.def("reset", [] {
     capture::reset_all();

@@ -212,6 +212,15 @@ void add_trace_testing(py::module_& m) {
     return names;
   });
   m.def("counters", &counters);
+  // Kernels compute `instead` where a graph says `op`, unless `pass` is left out. None: no more.
+  m.def(
+      "spoil",
+      [](std::optional<std::string> op, std::string instead, std::string pass, bool only_symbolic) {
+        auto& spoiled = driver::Pipeline::instance().spoiled;
+        spoiled.reset();
+        if (op) spoiled = driver::Pipeline::Spoiled{*op, std::move(instead), std::move(pass), only_symbolic};
+      },
+      py::arg("op"), py::arg("instead") = "", py::arg("skip") = "", py::arg("only_symbolic") = false);
   m.def("in_trace", [] { return aten::current_trace() != nullptr; });
   m.def("is_pending", &aten::is_pending);
   m.def("refuse_memory", &aten::refuse_memory, py::arg("bytes"), py::arg("spared") = 0, py::arg("refused") = 0);

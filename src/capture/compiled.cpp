@@ -292,6 +292,7 @@ PyObject* new_compiled(PyObject* function, PyObject* self, const CompileOptions&
   object->state->fullgraph = options.fullgraph;
   object->state->compiles = options.compiles;
   object->state->keeps_texts = options.keeps_texts;
+  object->state->check = options.check;
   object->state->dynamic = options.dynamic;
   PyObject* name = object->function ? reinterpret_cast<PyFunctionObject*>(object->function)->func_qualname : nullptr;
   const char* text = name ? PyUnicode_AsUTF8(name) : Py_TYPE(self)->tp_name;

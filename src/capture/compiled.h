@@ -17,6 +17,7 @@ struct CompileOptions {
   bool compiles = true;      ///< false: operator by operator
   bool keeps_texts = false;  ///< of all stages, in the report
   int limit = 8;
+  int check = 0;                ///< base::GraphNote::check
   std::optional<bool> dynamic;  ///< CaptureState::dynamic
 };
 

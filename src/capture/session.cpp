@@ -480,6 +480,7 @@ bool Session::save(Root& root, std::unique_ptr<Segment> segment) {
     note.guards = segment->guards.describe();
     note.fixed_sizes = segment->fixed_sizes;
     note.keeps_texts = state_.keeps_texts;
+    note.check = state_.check;
     segment->executable = segment->program;
     segment->key = key_of(*segment, note);
   }

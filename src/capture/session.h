@@ -37,6 +37,7 @@ struct CaptureState {
   bool fullgraph = false;
   bool compiles = true;      ///< false: operator by operator
   bool keeps_texts = false;  ///< of all stages, in the report
+  int check = 0;             ///< base::GraphNote::check
   std::string name;
   bool warned_of_fault = false;
 };

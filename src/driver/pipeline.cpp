@@ -5,6 +5,7 @@
 #include <iostream>
 #include <mutex>
 
+#include "aten/check.h"
 #include "aten/joint.h"
 #include "aten/kernels.h"
 #include "aten/training.h"
@@ -12,6 +13,7 @@
 #include "base/text.h"
 #include "driver/compile.h"
 #include "driver/notes.h"
+#include "driver/scripts.h"
 #include "graph/text.h"
 #include "loop/text.h"
 #include "runtime/cuda.h"
@@ -38,6 +40,24 @@ types::Device device_of(const graph::Graph& graph) {
   return device;
 }
 
+graph::Graph spoil(graph::Graph graph, const Pipeline::Spoiled& how) {
+  for (size_t n = 0; n < graph.nodes().size(); ++n)
+    if (graph::Node& node = graph.node(graph::NodeId(n)); node.op == how.op) node.op = how.instead;
+  return graph;
+}
+
+/// For a warning.
+std::string describe(const base::CheckNote& note) {
+  std::string operators;
+  for (const std::string& op : note.operators) operators += (operators.empty() ? "" : ", ") + op;
+  std::string text = base::concat(note.where.file, ":", note.where.line, " in ", note.where.function,
+                                  ": a compiled graph differs from eager. ", note.what, " (", operators, ")");
+  if (!note.pass.empty()) text += base::concat("; not without the pass ", note.pass);
+  text += ". Eager's answer is returned, and the graph runs operator by operator from now on. ";
+  text += note.script.empty() ? "" : base::concat("A script that shows it: ", note.script, ". ");
+  return text + "Please report this.";
+}
+
 }  // namespace
 
 Pipeline& Pipeline::instance() {
@@ -56,6 +76,46 @@ Pipeline::Pipeline() : skip(names_from("MAGNETO_SKIP_PASSES")), logs(names_from(
 std::shared_ptr<aten::Executable> Pipeline::build(const std::shared_ptr<aten::Program>& program,
                                                   std::span<const at::Tensor> examples, base::GraphNote& note,
                                                   const base::Poll& poll) {
+  std::shared_ptr<aten::Executable> made = compile(program, examples, note, poll, skip);
+  return note.check == 0 || made == program ? std::move(made) : checked(program, std::move(made), note);
+}
+
+std::shared_ptr<aten::Executable> Pipeline::checked(const std::shared_ptr<aten::Program>& program,
+                                                    std::shared_ptr<aten::Executable> made,
+                                                    const base::GraphNote& note) {
+  aten::Check check;
+  check.every = note.check;
+  check.title = base::concat("Magneto and eager differ in ", note.where.function, " (", note.where.file, ":",
+                             note.where.line, ").");
+  check.passes = optional_passes();
+  if (const char* seconds = std::getenv("MAGNETO_CHECK_SECONDS"); seconds && std::atof(seconds) > 0)
+    check.seconds = std::atof(seconds);
+  check.build = [this](const std::shared_ptr<aten::Program>& smaller, std::span<const at::Tensor> examples,
+                       const std::string& without) {
+    std::set<std::string, std::less<>> left_out = skip;
+    if (!without.empty()) left_out.insert(without);
+    base::GraphNote unread;
+    return compile(smaller, examples, unread, {}, left_out);
+  };
+  check.checked = [callable = note.callable] { base::process_report().add_checked(callable); };
+  check.found = [callable = note.callable, where = note.where](const aten::Finding& finding) {
+    base::CheckNote told{.callable = callable,
+                         .where = {finding.place.file, finding.place.line, finding.place.function},
+                         .what = finding.what,
+                         .operators = finding.operators,
+                         .pass = finding.pass,
+                         .script = write_script(finding.script, finding.files)};
+    if (told.where.file.empty()) told.where = where;
+    aten::warn(describe(told));
+    base::process_report().add(std::move(told));
+  };
+  return aten::make_checked(program, std::move(made), std::move(check));
+}
+
+std::shared_ptr<aten::Executable> Pipeline::compile(const std::shared_ptr<aten::Program>& program,
+                                                    std::span<const at::Tensor> examples, base::GraphNote& note,
+                                                    const base::Poll& poll,
+                                                    const std::set<std::string, std::less<>>& skip) {
   const graph::Graph& graph = program->graph();
   const bool has_leaves =
       std::any_of(examples.begin(), examples.end(), [](const auto& t) { return t.requires_grad(); });
@@ -63,15 +123,15 @@ std::shared_ptr<aten::Executable> Pipeline::build(const std::shared_ptr<aten::Pr
       has_leaves && std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& n) { return n.grad; });
   try {
     if (trains)
-      if (auto made = training(program, examples, note, poll)) return made;
+      if (auto made = training(program, examples, note, poll, skip)) return made;
     std::vector<bool> leaves;
     if (has_leaves)
       for (const at::Tensor& example : examples) leaves.push_back(example.requires_grad());
     if (note.fallback.empty()) note.fallback = program->hidden_effect();
     if (note.fallback.empty())
-      return kernels(
-          {graph, program->constants(), program->bumps(), std::move(leaves), program, aten::default_dtype(), poll},
-          false, "", note);
+      return kernels({graph, program->constants(), program->bumps(), std::move(leaves), program, aten::default_dtype(),
+                      poll, skip},
+                     false, "", note);
   } catch (const std::exception& reason) {
     note.fallback = reason.what();
   }
@@ -80,7 +140,8 @@ std::shared_ptr<aten::Executable> Pipeline::build(const std::shared_ptr<aten::Pr
 
 std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten::Program>& program,
                                                      std::span<const at::Tensor> examples, base::GraphNote& note,
-                                                     const base::Poll& poll) {
+                                                     const base::Poll& poll,
+                                                     const std::set<std::string, std::less<>>& skip) {
   // A backward may be asked for later, in any thread, when nobody listens any more.
   struct Listener {
     std::mutex mutex;
@@ -95,8 +156,9 @@ std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten:
   listener->keeps_texts = note.keeps_texts;
   note.late = listener->late;
   const types::Dtype default_dtype = aten::default_dtype();
-  const auto compile_half = [this, listener, default_dtype](graph::Graph half, std::vector<at::Tensor> constants,
-                                                            const char* part) -> std::shared_ptr<aten::Executable> {
+  const auto compile_half = [this, listener, default_dtype, skip](
+                                graph::Graph half, std::vector<at::Tensor> constants,
+                                const char* part) -> std::shared_ptr<aten::Executable> {
     base::GraphNote own;
     own.keeps_texts = listener->keeps_texts;
     const std::lock_guard lock(listener->mutex);
@@ -104,7 +166,8 @@ std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten:
     std::shared_ptr<aten::Executable> plain = aten::compile_by_operators(half, constants);
     std::shared_ptr<aten::Executable> made = plain;
     try {
-      made = kernels({half, std::move(constants), {}, {}, plain, default_dtype, listener->poll}, true, part, told);
+      made =
+          kernels({half, std::move(constants), {}, {}, plain, default_dtype, listener->poll, skip}, true, part, told);
     } catch (const std::exception& reason) {
       told.fallback = base::concat(part, ": ", reason.what());
     }
@@ -125,12 +188,13 @@ std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten:
 
 std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functional, const std::string& part,
                                                     base::GraphNote& note) {
-  const graph::Graph& graph = work.graph;
+  const graph::Graph graph =
+      spoiled && spoiled->concerns(work.graph, work.skip) ? spoil(work.graph, *spoiled) : work.graph;
   const types::Device device = device_of(graph);
   const bool on_gpu = device.kind == types::Device::Kind::kCuda;
   const codegen::Machine machine = codegen::host_machine();
   Passes passes;
-  passes.skip = skip;
+  passes.skip = std::move(work.skip);
   passes.poll = work.poll;
   Request request;
   request.device = device;
@@ -143,7 +207,7 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
   }
   request.is_functional = is_functional;
   request.keeps_texts = !logs.empty() || note.keeps_texts;
-  std::unique_ptr<Compilation> made = compile(graph, request, passes);
+  std::unique_ptr<Compilation> made = driver::compile(graph, request, passes);
   std::shared_ptr<const Code> code;
   const aten::OnDevice here(device);
   if (!made->units.empty())

@@ -1,6 +1,7 @@
 // driver/pipeline.h: a recorded program to what runs instead of it. The whole compiler on one page.
 #pragma once
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -29,6 +30,16 @@ class Pipeline {
   std::set<std::string, std::less<>> skip;  ///< passes
   std::set<std::string, std::less<>> logs;  ///< what is printed to stderr: graph, loop, plan, output_code, fusion
 
+  /// For tests of the check: kernels compute `instead` where the graph says `op`, unless `pass` is left out.
+  struct Spoiled {
+    std::string op, instead, pass;
+    bool only_symbolic = false;  ///< graphs whose sizes may change
+    bool concerns(const graph::Graph& graph, const std::set<std::string, std::less<>>& skip) const {
+      return !skip.contains(pass) && (!only_symbolic || !graph.conditions.empty());
+    }
+  };
+  std::optional<Spoiled> spoiled;
+
  private:
   Pipeline();
   /// A graph to be compiled, and what stands around it.
@@ -40,14 +51,21 @@ class Pipeline {
     std::shared_ptr<const aten::Executable> fallback;
     types::Dtype default_dtype;  ///< torch's, when the program was recorded
     base::Poll poll;
+    std::set<std::string, std::less<>> skip;  ///< passes
   };
+  /// `build`, without these passes, and without a check.
+  std::shared_ptr<aten::Executable> compile(const std::shared_ptr<aten::Program>& program,
+                                            std::span<const at::Tensor> examples, base::GraphNote& note,
+                                            const base::Poll& poll, const std::set<std::string, std::less<>>& skip);
+  std::shared_ptr<aten::Executable> checked(const std::shared_ptr<aten::Program>& program,
+                                            std::shared_ptr<aten::Executable> made, const base::GraphNote& note);
   /// Throw base::Fault with the reason when it cannot be done. `training` gives nothing where nobody asks for
   /// gradients, or notes why torch's own autograd graph is needed.
   std::shared_ptr<aten::Executable> kernels(Work work, bool is_functional, const std::string& part,
                                             base::GraphNote& note);
   std::shared_ptr<aten::Executable> training(const std::shared_ptr<aten::Program>& program,
                                              std::span<const at::Tensor> examples, base::GraphNote& note,
-                                             const base::Poll& poll);
+                                             const base::Poll& poll, const std::set<std::string, std::less<>>& skip);
 };
 
 }  // namespace magneto::driver

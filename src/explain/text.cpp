@@ -61,6 +61,16 @@ std::string describe(const base::Report::Content& content, bool with_graphs) {
   for (const auto& note : content.fallbacks)
     out << "\nin eager: " << note.where.function << " (" << place(note.where) << ")\n  why:  " << note.reason
         << "\n  cure: " << note.cure << "\n";
+  if (content.checked > 0)
+    out << "\n" << content.checked << " runs of graphs compared with eager, " << content.checks.size() << " differ\n";
+  for (const auto& note : content.checks) {
+    out << "\ndiffers from eager: " << place(note.where) << " in " << note.where.function << "\n  what: " << note.what
+        << "\n  from:";
+    for (const std::string& op : note.operators) out << " " << op;
+    out << "\n";
+    if (!note.pass.empty()) out << "  pass: " << note.pass << "\n";
+    if (!note.script.empty()) out << "  see:  " << note.script << "\n";
+  }
   if (with_graphs)
     for (size_t i = 0; i < content.graphs.size(); ++i) {
       const auto& note = content.graphs[i];

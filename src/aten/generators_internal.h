@@ -1,0 +1,33 @@
+// aten/generators_internal.h: the random numbers of a program: which generators it draws from, and their states.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace magneto::aten {
+
+/// The devices whose generators the operators of a graph draw from.
+std::vector<c10::Device> random_devices(const graph::Graph& graph);
+
+/// The states of the generators of these devices; undefined where they cannot be had.
+std::vector<at::Tensor> generator_states(const std::vector<c10::Device>& devices);
+void set_generator_states(const std::vector<c10::Device>& devices, const std::vector<at::Tensor>& states);
+
+/// The generators' states of another time; those of now come back at the end.
+class GeneratorsAsTheyWere {
+ public:
+  GeneratorsAsTheyWere(const std::vector<c10::Device>& devices, const std::vector<at::Tensor>& states)
+      : devices_(devices), now_(generator_states(devices)) {
+    set_generator_states(devices, states);
+  }
+  ~GeneratorsAsTheyWere() { set_generator_states(devices_, now_); }
+  GeneratorsAsTheyWere(const GeneratorsAsTheyWere&) = delete;
+
+ private:
+  const std::vector<c10::Device>& devices_;
+  const std::vector<at::Tensor> now_;
+};
+
+}  // namespace magneto::aten

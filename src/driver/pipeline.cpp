@@ -188,8 +188,9 @@ std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten:
 
 std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functional, const std::string& part,
                                                     base::GraphNote& note) {
-  const graph::Graph graph =
-      spoiled && spoiled->concerns(work.graph, work.skip) ? spoil(work.graph, *spoiled) : work.graph;
+  graph::Graph wrong;
+  if (spoiled && spoiled->concerns(work.graph, work.skip)) wrong = spoil(work.graph, *spoiled);
+  const graph::Graph& graph = wrong.nodes().empty() ? work.graph : wrong;
   const types::Device device = device_of(graph);
   const bool on_gpu = device.kind == types::Device::Kind::kCuda;
   const codegen::Machine machine = codegen::host_machine();

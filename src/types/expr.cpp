@@ -303,6 +303,9 @@ int64_t evaluate_atom(const Atom& a, std::span<const int64_t> symbols) {
 
 }  // namespace
 
+Expr sum_of(int64_t constant, std::vector<Term> terms) { return close({constant, std::move(terms)}); }
+bool equal(const Atom& a, const Atom& b) { return a.hash == b.hash && order(a, b) == 0; }
+
 // ---- the public face ---------------------------------------------------------------------------------------------
 
 Expr Expr::symbol(uint32_t index) { return atom(Atom::Kind::kSymbol, index, {}); }

@@ -32,4 +32,8 @@ struct ExprNode {
   size_t hash = 0;
 };
 
+/// The expression of a sum in any order.
+Expr sum_of(int64_t constant, std::vector<Term> terms);
+bool equal(const Atom& a, const Atom& b);
+
 }  // namespace magneto::types

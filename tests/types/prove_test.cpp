@@ -1,0 +1,138 @@
+#include "types/prove.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+
+namespace magneto::types {
+namespace {
+
+const Expr s0 = Expr::symbol(0), s1 = Expr::symbol(1), s2 = Expr::symbol(2);
+
+TEST(Prove, SizesAreNeverNegative) {
+  Prover p;
+  EXPECT_TRUE(p.never_negative(s0 * s1 + 2));
+  EXPECT_TRUE(p.never_negative(s0 - Expr::floor_div(s0, 2)));
+  EXPECT_TRUE(p.never_negative(Expr::max(s0, s1) - s1));
+  EXPECT_TRUE(p.never_negative(s1 - Expr::min(s0, s1)));
+  EXPECT_TRUE(p.never_negative(s0 - Expr::mod(s0, 8)));
+  EXPECT_TRUE(p.never_negative(7 - Expr::mod(s0, 8)));
+  EXPECT_FALSE(p.never_negative(s0 - 1));
+  EXPECT_FALSE(p.never_negative(s0 - s1));
+  EXPECT_FALSE(p.never_negative(6 - Expr::mod(s0, 8)));
+  EXPECT_FALSE(p.never_negative(s0 * s1 - s0));
+  EXPECT_FALSE(p.never_negative(Expr::floor_div(s0, s1)));  // by zero
+}
+
+TEST(Prove, WhatStandsInsideOfADivisionAndBesideIt) {
+  Prover p;
+  const Expr blocks = Expr::ceil_div(s0, 512), bytes = 288 * blocks, rounded = 64 * Expr::ceil_div(bytes, 64);
+  EXPECT_TRUE(p.never_negative(rounded - bytes));
+  EXPECT_TRUE(p.never_negative(2 * rounded - (rounded + bytes)));
+  EXPECT_FALSE(p.never_negative(bytes - rounded));
+  EXPECT_TRUE(p.never_negative(64 * Expr::ceil_div(s0, 4096) - 4 * Expr::ceil_div(s0, 256)));
+  EXPECT_FALSE(p.never_negative(63 * Expr::ceil_div(s0, 4096) - 4 * Expr::ceil_div(s0, 256)));
+}
+
+TEST(Prove, ConditionsAreKnown) {
+  Prover p({{1, Relation::kLe, s1}, {s0, Relation::kLe, 64}, {s2, Relation::kEq, 2 * s0}});
+  EXPECT_TRUE(p.never_negative(s0 * s1 - s0));
+  EXPECT_TRUE(p.never_negative(64 - s0));
+  EXPECT_TRUE(p.never_negative(128 - s2));
+  EXPECT_FALSE(p.never_negative(127 - s2));
+  EXPECT_TRUE(p.never_negative(Expr::floor_div(s2, 2) - s0));
+  EXPECT_TRUE(Prover({{s0, Relation::kNe, 0}}).is_positive(s0));
+  EXPECT_TRUE(Prover({{Expr::mod(s0, 4), Relation::kEq, 0}}).never_negative(4 * Expr::floor_div(s0, 4) - s0));
+  EXPECT_FALSE(Prover({{Expr::mod(s0, 4), Relation::kEq, 0}}).never_negative(8 * Expr::floor_div(s0, 8) - s0));
+}
+
+TEST(Prove, ALoopKnowsThatItsRangeIsNotEmpty) {
+  Prover p;
+  const auto before = p.mark();
+  const Expr i = p.variable({s0 * s1 - 1});
+  EXPECT_TRUE(p.is_positive(s0));
+  EXPECT_TRUE(p.is_positive(s1));
+  EXPECT_TRUE(p.never_negative(s0 - 1 - Expr::floor_div(i, s1)));
+  EXPECT_TRUE(p.never_negative(s1 - 1 - Expr::mod(i, s1)));
+  EXPECT_FALSE(p.never_negative(s0 - 2 - Expr::floor_div(i, s1)));
+  p.back_to(before);
+  EXPECT_FALSE(p.is_positive(s0));
+}
+
+TEST(Prove, BlocksOfAnAxisThatWasCut) {
+  Prover p;
+  const Expr b = p.variable({Expr::ceil_div(s0, 32) - 1});
+  const Expr i = p.variable({Expr(31), s0 - 1 - 32 * b}), at = 32 * b + i;
+  EXPECT_TRUE(p.never_negative(s0 - 1 - at));
+  EXPECT_TRUE(p.never_negative(31 - (at - 32 * b)));
+  EXPECT_FALSE(p.never_negative(s0 - 2 - at));
+  const Expr j = p.variable({Expr(63)});
+  EXPECT_TRUE(p.never_negative(64 * s0 - 1 - (64 * at + j)));
+}
+
+TEST(Prove, NumbersNearTheirEndProveNothing) {
+  Prover p;
+  const Expr i = p.variable({Expr(INT64_MAX / 2)}), j = p.variable({Expr(INT64_MAX / 2)});
+  EXPECT_FALSE(p.never_negative(7 - 8 * i - 8 * j));
+  EXPECT_FALSE(p.never_negative(-(1ll << 40) * Expr::floor_div(i * (1ll << 30), 3)));
+}
+
+// What is proved holds for all values that were allowed.
+TEST(Prove, RandomQuestionsAreNeverAnsweredWrong) {
+  std::mt19937 random(7);
+  const auto upto = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  int proved = 0;
+  constexpr size_t kFirst = Prover::kFirstVariable;
+  std::vector<int64_t> values(kFirst + 2);
+  for (int turn = 0; turn < 3000; ++turn) {
+    Prover p({{1, Relation::kLe, s1}});
+    const Expr top = upto(2) ? s0 - 1 : Expr(upto(9));
+    const Expr i = p.variable({top});
+    const std::vector<Expr> most = {Expr(3), s1 * 4 - 1 - i};
+    const Expr j = p.variable(most);
+    const std::function<Expr(int)> made = [&](int depth) -> Expr {
+      if (depth == 0 || upto(4) == 0) {
+        const Expr leaves[] = {s0, s1, i, j, Expr(upto(5) - 2), i, j};
+        return leaves[upto(7)];
+      }
+      const Expr a = made(depth - 1), b = made(depth - 1);
+      switch (upto(8)) {
+        case 0:
+          return Expr::floor_div(a, 1 + upto(5));
+        case 1:
+          return Expr::mod(a, 1 + upto(5));
+        case 2:
+          return Expr::min(a, b);
+        case 3:
+          return Expr::max(a, b);
+        case 4:
+          return a * b;
+        case 5:
+          return Expr::mod(a, s1);
+        case 6:
+          return a - b;
+        default:
+          return a + b;
+      }
+    };
+    const Expr e = upto(3) ? made(3) : made(2) - made(2) + upto(4);
+    if (!p.never_negative(e)) continue;
+    ++proved;
+    for (values[0] = 0; values[0] < 7; ++values[0])
+      for (values[1] = 1; values[1] < 4; ++values[1])
+        for (int64_t a = 0; a <= top.evaluate(values); ++a) {
+          values[kFirst] = a;
+          values[kFirst + 1] = 0;
+          for (int64_t b = 0; b <= std::min(most[0].evaluate(values), most[1].evaluate(values)); ++b) {
+            values[kFirst + 1] = b;
+            ASSERT_GE(e.evaluate(values), 0) << to_string(e) << " with s0 = " << values[0] << ", s1 = " << values[1]
+                                             << ", i = " << a << ", j = " << b;
+          }
+        }
+  }
+  EXPECT_GT(proved, 300);
+}
+
+}  // namespace
+}  // namespace magneto::types

@@ -72,7 +72,7 @@ struct Op {
   ExpandRule expand = nullptr;
 
   // What functionalisation needs.
-  PutRule put = nullptr;             ///< of a view that can be written through
+  PutRule put = nullptr;  ///< of a view that can be written through
   /// Of an operator that writes: the one that gives what is written as results. Of a view that is told the strides of
   /// its result: the one that is told its sizes only.
   std::string_view functional = {};

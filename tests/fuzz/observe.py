@@ -200,7 +200,8 @@ def backward(plan, seen, world, outputs, hooks):
             else:
                 wanted = {name: leaf for name, leaf in world.leaves.items() if name in plan["wanted"]} or dict(world.leaves)
                 wanted |= {name: world.tensors[name] for name in plan.get("wanted inputs", ()) if world.tensors[name].requires_grad}
-                grads = torch.autograd.grad(ends_only, list(wanted.values()), seeds, allow_unused=True, retain_graph=retain,
+                grads = torch.autograd.grad(ends_only, list(wanted.values()), seeds, allow_unused=True,
+                                            retain_graph=retain or plan["kind"] == "double",
                                             create_graph=plan["kind"] == "double")
                 for name, grad in zip(wanted, grads):
                     seen.fact("grad None", f"{name}, {round}", "None" if grad is None else "a tensor")

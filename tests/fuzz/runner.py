@@ -166,24 +166,24 @@ class Fuzzer:
         if not again.failed:
             outcome.text += " (not when it runs alone)"
             return outcome
-        best, attempts = again, 0
-        progress = True
-        while progress and time.monotonic() < deadline:
-            progress = False
-            for candidate in self.smaller(best.program, best.facts):
-                key = self.source(candidate)
-                if key in tried:
-                    continue
-                if time.monotonic() > deadline:
-                    break
-                tried.add(key)
-                attempts += 1
-                found = alone(self.check, candidate, min(self.limit, 20.0), folder)
-                if found.failed and same_kind(best, found):
-                    if found.facts is None:
-                        found.facts = best.facts
-                    best, progress = found, True
-                    break
+        best, attempts, progress = again, 0, True
+        while progress:  # until nothing smaller fails; after a success the next candidates come first, not those that were right
+            progress, skip = False, 0
+            while skip is not None:
+                candidates, at, skip = enumerate(self.smaller(best.program, best.facts)), skip, None
+                for index, candidate in candidates:
+                    if index < at or (key := self.source(candidate)) in tried:
+                        continue
+                    if time.monotonic() > deadline:
+                        progress = False
+                        break
+                    tried.add(key)
+                    attempts += 1
+                    found = alone(self.check, candidate, min(self.limit, 20.0), folder)
+                    if found.failed and same_kind(best, found):
+                        found.facts = best.facts if found.facts is None else found.facts
+                        best, progress, skip = found, True, index
+                        break
         best.number, best.attempts = outcome.number, attempts
         best.stage = self.stage(best, folder)
         return best

@@ -49,7 +49,7 @@ test-sanitized: setup  ## C++ tests under AddressSanitizer and UndefinedBehavior
 
 test-python: setup  ## Python tests: whole programs against eager
 	@echo "== Python tests, torch $(TORCH)"
-	@$(PY) -m pytest $(PYTEST_ARGS)
+	@scripts/pytest.sh $(PY) $(PYTEST_ARGS)
 
 # The evaluator alone, without torch: a build of its own.
 test-cpython: setup  ## CPython's own tests, every frame run by our evaluator (long)

@@ -199,8 +199,14 @@ ValueId mean_of(Expander& e, ValueId x, const Sizes& dims) { return e.add("aten:
 struct Moments {
   ValueId away, rstd, mean;  // x - mean, 1 / sqrt(var + eps)
 };
-Moments moments(Expander& e, ValueId x, const Sizes& dims, double eps) {
-  const ValueId mean = mean_of(e, x, dims), away = e.difference(x, mean);
+// On a CPU the sum of f32 is one of f64: it is finite wherever the mean is, and equal numbers have exactly that number
+// as their mean. Both hold for the ways in which torch adds up there. Sums of half precision have room in f32.
+ValueId exact_mean(Expander& e, ValueId input, const Sizes& dims) {
+  if (!on_cpu(e.type(input)) || e.type(input).dtype != Dtype::kF32) return mean_of(e, e.widened(input), dims);
+  return e.to(Dtype::kF32, mean_of(e, e.to(Dtype::kF64, input), dims));
+}
+Moments moments(Expander& e, ValueId input, const Sizes& dims, double eps) {
+  const ValueId mean = exact_mean(e, input, dims), away = e.difference(e.widened(input), mean);
   const ValueId variance = mean_of(e, e.product(away, away), dims);
   return {away, e.apply("aten::rsqrt", e.sum_of(variance, eps)), mean};
 }
@@ -216,7 +222,7 @@ Values layer_norm_expanded(Expander& e) {  // input, normalised sizes, weight, b
   const Sizes* tail = integers(e.call, 1);
   const auto eps = real(e.call, 4);
   if (!input.valid() || !tail || !eps || !accepts(kFloats, e.type(input).dtype)) return {};
-  const Moments m = moments(e, e.widened(input), last_dims(e.type(input).sizes.size(), tail->size()), *eps);
+  const Moments m = moments(e, input, last_dims(e.type(input).sizes.size(), tail->size()), *eps);
   const ValueId y = scaled(e, e.product(m.away, m.rstd), 2, 3, *tail);
   return {e.to(e.results[0].dtype, y), e.to(e.results[1].dtype, m.mean), e.to(e.results[2].dtype, m.rstd)};
 }
@@ -280,7 +286,7 @@ Values batch_norm_by_running(Expander& e, double eps) {  // input, weight, bias,
 Values batch_norm_by_batch(Expander& e, double eps, std::optional<double> momentum) {
   const TensorType input = e.type(e.tensor(0));
   const Sizes dims = all_but_channels(input.sizes.size()), channels = {input.sizes[1]};
-  const Moments m = moments(e, e.widened(e.tensor(0)), dims, eps);
+  const Moments m = moments(e, e.tensor(0), dims, eps);
   const ValueId y = scaled(e, e.product(m.away, m.rstd), 1, 2, channel_shape(input));
   Values made = {e.to(e.results[0].dtype, y), e.to(e.results[1].dtype, e.view(m.mean, channels)),
                  e.to(e.results[2].dtype, e.view(m.rstd, channels))};
@@ -362,7 +368,7 @@ Values group_norm_expanded(Expander& e) {  // input, weight, bias, N, C, HxW, gr
   const TensorType input = e.type(e.tensor(0));
   Sizes split = {input.sizes[0], Expr(*groups), Expr::floor_div(input.sizes[1], *groups)};
   split.insert(split.end(), input.sizes.begin() + 2, input.sizes.end());
-  const Moments m = moments(e, e.view(e.widened(e.tensor(0)), split), last_dims(split.size(), split.size() - 2), *eps);
+  const Moments m = moments(e, e.view(e.tensor(0), split), last_dims(split.size(), split.size() - 2), *eps);
   const ValueId h = e.view(e.product(m.away, m.rstd), input.sizes);
   const Sizes stats = {input.sizes[0], Expr(*groups)};
   return {e.to(e.results[0].dtype, scaled(e, h, 1, 2, channel_shape(input))),

@@ -221,7 +221,9 @@ Sizes dims_of(Expander& e, size_t argument, size_t rank) {
   return list;
 }
 
-// The mean first, then squared distances: what Welford's way gives, without its order. self, dims, correction, keepdim
+// The mean first, then squared distances: what Welford's way gives, without its order. On a CPU in f64, as torch does
+// it: squares of f32 neither overflow nor vanish there, and a mean that is far from zero is exact enough. Where an
+// element is infinite, Welford's mean is no number. self, dims, correction, keepdim
 template <bool root, bool with_mean>
 Values spread(Expander& e) {
   const graph::ValueId self = e.tensor(0);
@@ -235,7 +237,8 @@ Values spread(Expander& e) {
     if (const auto d = dimension(dim.value_or(0), e.type(self).sizes.size()); d && !e.type(self).sizes.empty())
       count = count * e.type(self).sizes[*d];
   if (!count.is_constant() && *correction != std::floor(*correction)) return {};
-  const graph::ValueId x = e.widened(self);
+  const bool on_cpu = e.type(self).device.kind == types::Device::Kind::kCpu;
+  const graph::ValueId x = on_cpu ? e.to(Dtype::kF64, self) : e.widened(self);
   const graph::ValueId mean = e.add("aten::mean.dim", {x, dims, true, graph::Arg()});
   const graph::ValueId away = e.difference(x, mean);
   const graph::ValueId squares = e.sum(e.product(away, away), dims, *keep);
@@ -245,8 +248,11 @@ Values spread(Expander& e) {
                                    : graph::Arg(Expr::max(0, count - Expr(static_cast<int64_t>(*correction)))));
   if (root) result = e.apply("aten::sqrt", result);
   Values values = {e.to(e.results[0].dtype, result)};
-  if (with_mean)
-    values.push_back(e.to(e.results[1].dtype, *keep ? mean : e.add("aten::mean.dim", {x, dims, false, graph::Arg()})));
+  if (with_mean) {
+    const graph::ValueId shaped = *keep ? mean : e.add("aten::mean.dim", {x, dims, false, graph::Arg()});
+    const graph::ValueId is_nan = e.add("aten::ne.Tensor", {squares, squares});
+    values.push_back(e.to(e.results[1].dtype, e.add("aten::where.self", {is_nan, squares, shaped})));
+  }
   return values;
 }
 

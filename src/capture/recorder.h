@@ -323,11 +323,7 @@ class Recorder final : public Semantics, public Provenance {
   std::unordered_map<PyObject*, PyObject*> watched_;  // weak reference (owned) -> object (not)
   PyObject* death_callback_ = nullptr;
   std::unordered_map<PyObject*, size_t> dict_index_;
-  struct DictPlace {
-    SourceId source;
-    PyObject* owner;
-  };
-  std::unordered_map<PyObject*, DictPlace> dict_places_;  // how a dict was reached first
+  std::unordered_map<PyObject*, SourceId> dict_places_;  // how a dict was reached first
   std::set<std::pair<PyObject*, PyObject*>> second_owners_;
   std::vector<Ref> loose_;              // what frames gave to whoever called them, until it is seen to arrive
   const Activation* keeper_ = nullptr;  // it runs C code that takes numbers and hands on the very same objects

@@ -442,19 +442,9 @@ void Recorder::snapshot(PyObject* container) try {
 bool Recorder::reached_as_before(PyObject* dict, PyObject* owner, SourceId source) {
   if (!owner && source.valid() && guards().sources[source].kind == Source::Kind::kDict)
     source = guards().sources[source].parent;
-  const auto [known, fresh] = dict_places_.emplace(dict, DictPlace{source, owner});
-  if (fresh) return true;
-  DictPlace& place = known->second;
-  if (guards().sources.floating(source) || guards().sources.floating(place.source)) return place.source == source;
-  if (!place.owner) place.owner = owner;
-  // Two objects of fixed places with one dict, as a module and its compiled one: both must keep it.
-  if (owner && place.owner != owner && second_owners_.emplace(dict, owner).second) {
-    DictGuard guard;
-    guard.dict = Ref::share(dict);
-    guard.owner = Ref::share(owner);
-    guard.source = source;
-    guards().dicts.push_back(std::move(guard));
-  }
+  const SourceId first = dict_places_.emplace(dict, source).first->second;
+  if (guards().sources.floating(source) || guards().sources.floating(first)) return first == source;
+  if (owner) dict_guard(dict, owner, source);
   return true;
 }
 
@@ -467,9 +457,17 @@ DictGuard& Recorder::dict_guard(PyObject* dict, PyObject* owner, SourceId source
     guard.version = dict_version(dict);
     guards().dicts.push_back(std::move(guard));
   }
-  DictGuard& guard = guards().dicts[place->second];
-  if (owner && !guard.owner) guard.owner = Ref::share(owner);
-  return guard;
+  // Two objects of fixed places with one dict, as a module and its compiled one: both must keep it.
+  if (Ref& first = guards().dicts[place->second].owner; owner && !first) {
+    first = Ref::share(owner);
+  } else if (owner && first.get() != owner && second_owners_.emplace(dict, owner).second) {
+    DictGuard guard;
+    guard.dict = Ref::share(dict);
+    guard.owner = Ref::share(owner);
+    guard.source = source;
+    guards().dicts.push_back(std::move(guard));
+  }
+  return guards().dicts[place->second];
 }
 
 void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObject* owner, SourceId source,

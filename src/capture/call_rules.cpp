@@ -217,6 +217,17 @@ constexpr const char* kOtherTypes =
     "Exception re.Pattern re.Match _contextvars.ContextVar _contextvars.Token ContextVar Token "
     "functools._lru_cache_wrapper";
 
+// Of these, the ones that keep what changes where only they find it. Reads of an attribute are made again as a guard.
+constexpr const char* kHidingTypes =
+    "collections.deque mappingproxy dict_keys dict_values dict_items odict_keys odict_values odict_items "
+    "enumerate zip map filter reversed itertools.chain itertools.islice itertools.repeat itertools.count "
+    "itertools.product itertools.accumulate itertools.zip_longest itertools.starmap itertools.takewhile "
+    "itertools.pairwise itertools.permutations itertools.combinations itertools.cycle itertools.compress "
+    "itertools.dropwhile itertools.filterfalse dict_keyiterator dict_valueiterator dict_itemiterator "
+    "dict_reversekeyiterator dict_reversevalueiterator dict_reverseitemiterator odict_iterator list_iterator "
+    "list_reverseiterator tuple_iterator range_iterator longrange_iterator set_iterator str_iterator "
+    "str_ascii_iterator bytes_iterator iterator generator _collections._deque_iterator types.SimpleNamespace";
+
 using Table = std::unordered_map<const void*, CallClass>;
 
 // A builtin is known by its PyMethodDef, a slot wrapper by its wrapperbase and type.
@@ -407,6 +418,11 @@ bool is_known_constructor(PyTypeObject* type) {
 bool is_known_c_type(PyTypeObject* type) {
   static const std::unordered_set<std::string_view> names = set_of({kMadeTypes, kOtherTypes});
   return names.count(type->tp_name) > 0 || PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+}
+
+bool hides_content(PyTypeObject* type) {
+  static const std::unordered_set<std::string_view> names = set_of({kHidingTypes});
+  return names.count(type->tp_name) > 0;
 }
 
 bool inherits(PyTypeObject* type, const char* name, PyTypeObject* base) {

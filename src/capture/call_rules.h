@@ -50,6 +50,9 @@ bool is_known_constructor(PyTypeObject* type);
 /// C types whose slots (iteration, items, operators, truth ...) read nothing but the object itself.
 bool is_known_c_type(PyTypeObject* type);
 
+/// Known C types whose content changes, and is theirs alone: a deque, a view of a dict.
+bool hides_content(PyTypeObject* type);
+
 /// The descriptor behind a bound C method: the same method, for any object. New reference; nullptr: none was found.
 PyObject* unbound(PyObject* callable);
 

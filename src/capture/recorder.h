@@ -250,6 +250,10 @@ class Recorder final : public Semantics, public Provenance {
   bool takes_apart(Activation& self, PyObject* object);
   bool usable_tensor(PyObject* tensor, const char* place);  ///< a plain tensor that the trace knows or takes in
   bool slot_known(Activation& self, PyObject* object);      ///< the slots of its type are known
+  /// Whether a slot of the object, `method` for Python, may be used: what it reads is guarded. C code keeps the content
+  /// of some objects where no guard sees it.
+  bool slot_guarded(Activation& self, PyObject* object, const char* method);
+  PyObject* behind_proxy(PyObject* proxy);  ///< what a mappingproxy from outside shows; nullptr: it is none
   Stop unreadable_stop_ = Stop::kNone;
   std::string unreadable_detail_;
 
@@ -305,6 +309,7 @@ class Recorder final : public Semantics, public Provenance {
   bool is_dirty(PyObject* dict, PyObject* key);
   bool is_rewritten(PyObject* holder, PyObject* key);  ///< what it holds there may be of the recording's making
   void make_dirty(PyObject* dict, PyObject* key);
+  PyObject* fill(Activation& self, PyObject* container, PyObject* key);
   void note_changed(PyObject* target, bool by_attribute);
   void note_apart();  ///< what effects change is none of the other objects that were read
 

@@ -149,6 +149,10 @@ void Recorder::note_partial(PyObject* object) {
   if (floating(object)) pin(object);
   if (!is_outside(object)) return;
   SourceId source = source_of(object);
+  static PyObject* const names[] = {PyUnicode_InternFromString("func"), PyUnicode_InternFromString("args"),
+                                    PyUnicode_InternFromString("keywords")};
+  PyObject* const parts[] = {partial->function, partial->args, partial->keywords};
+  for (int i = 0; i < 3; ++i) note_member(object, names[i], parts[i]);  // __setstate__ gives it others
   auto known = [&](PyObject* part) {
     if (is_value(part)) return;
     if (!info(part)) enter_outside(part, guards().sources.pinned(source, nullptr));
@@ -203,7 +207,12 @@ bool Recorder::callable_from_c(Activation& self, PyObject* object) {
     return true;
   }
   PyObject* bound = nullptr;
-  switch (call_class(object, &bound)) {
+  const CallClass known = call_class(object, &bound);
+  if (bound && is_outside(object) && !is_value(bound) && !info(bound)) {  // reached through its method alone
+    if (floating(object)) pin(object);
+    enter_outside(bound, guards().sources.pinned(source_of(object), nullptr));
+  }
+  switch (known) {
     case CallClass::kPure:
     case CallClass::kOperator:
     case CallClass::kTorch:
@@ -577,6 +586,9 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       specialise(key);
       if (!slot_known(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
       note_lookup(first, key);
+      // What a defaultdict does for a key that it has not is done by its own look-up.
+      if (is_outside(first) && !PyDict_CheckExact(first) && callable_name(callable).ends_with("__getitem__"))
+        return stop(self, Stop::kEffect, callable_name(callable));
       if (is_outside(first))
         note_key(self, first, key, nullptr, source_of(first), Reader::kTags);
       else if (!is_made(first) && PyDict_Check(first))
@@ -649,6 +661,7 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       return result;
     }
     case CallClass::kContextGet: {
+      if (first) pin(first);
       PyObject* result = raw();
       if (!result) return nullptr;
       if (is_outside(first) && !floating(first) && !state_dirty_.count(first)) {

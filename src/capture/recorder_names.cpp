@@ -376,6 +376,38 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
 
 // ---------------------------------------------------------------------------------------------------- items
 
+// An entry of a defaultdict that is not there yet: reading it is an effect.
+static bool fills_by_itself(PyObject* container, PyObject* key) {
+  static PyObject* const missing = PyUnicode_InternFromString("__missing__");
+  if (!PyDict_Check(container) || PyDict_CheckExact(container)) return false;
+  PyObject* method = _PyType_Lookup(Py_TYPE(container), missing);
+  if (!method || PyFunction_Check(method)) return false;  // one in Python comes through the hook
+  PyObject* found = PyDict_GetItemWithError(container, key);
+  PyErr_Clear();
+  return !found;
+}
+
+// defaultdict.__missing__ spelled out.
+PyObject* Recorder::fill(Activation& self, PyObject* container, PyObject* key) {
+  static PyObject* const name = PyUnicode_InternFromString("default_factory");
+  PyTypeObject* type = Py_TYPE(container);
+  if (!inherits(type, "__getitem__", &PyDict_Type) || !inherits(type, "__setitem__", &PyDict_Type))
+    return stop(self, Stop::kEffect, "a new entry of a defaultdict");
+  note_lookup(container, key);
+  note_key(self, container, key, nullptr, source_of(container));
+  Ref factory = Ref::take(load_attr(self, container, name));
+  if (!active_ || !factory || factory.get() == kStop || factory.get() == Py_None) {
+    if (factory.get() == kStop) return factory.release();
+    return factory ? Semantics::load_item(self, container, key) : nullptr;
+  }
+  PyObject* room = nullptr;
+  PyObject* made = call(self, factory.get(), &room + 1, PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+  if (!made || made == kStop) return made;
+  if (store_item(self, container, key, made) == 0) return made;
+  Py_DECREF(made);
+  return nullptr;
+}
+
 PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* key) {
   if (!active_) return Semantics::load_item(self, container, key);
   if (is_tensor(container)) {
@@ -385,10 +417,12 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
     return torch_leaf(self, "indexing", operands, [](PyObject* const* of) { return PyObject_GetItem(of[0], of[1]); });
   }
   specialise(key);
-  if (!slot_known(self, container)) return stop(self, unreadable_stop_, unreadable_detail_);
+  if (PyObject* mapping = behind_proxy(container)) return load_item(self, mapping, key);
+  if (!slot_guarded(self, container, "__getitem__")) return stop(self, unreadable_stop_, unreadable_detail_);
   if (is_tensor(key)) return stop(self, Stop::kTensorData, "an index");
   if (!usable_key(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
   note_class(container);
+  if (is_outside(container) && fills_by_itself(container, key)) return fill(self, container, key);
   if (PyDict_Check(container)) {
     note_lookup(container, key);
     if (is_outside(container) &&
@@ -401,8 +435,6 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
     note_type(Py_TYPE(container));
   } else if (!is_value(container) && !info(container) && !is_constant_tuple(container) && !PyRange_Check(container)) {
     return stop(self, Stop::kUnknownObject, Py_TYPE(container)->tp_name);
-  } else if (is_outside(container) && strcmp(Py_TYPE(container)->tp_name, "collections.deque") == 0) {
-    return stop(self, Stop::kOpaqueSlot, "collections.deque");
   }
   PyObject* result = Semantics::load_item(self, container, key);
   if (!result || !active_) return result;

@@ -106,6 +106,9 @@ void Recorder::adopt_torch(Activation& self, PyObject* result, const std::string
 
 // ---------------------------------------------------------------------------------------------------- operators
 
+static const char* const kBinaryMethods[] = {"__add__", "__and__",     "__floordiv__", "__lshift__", "__matmul__",
+                                             "__mul__", "__mod__",     "__or__",       "__pow__",    "__rshift__",
+                                             "__sub__", "__truediv__", "__xor__"};
 static const char* const kBinaryNames[] = {"+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^"};
 
 PyObject* Recorder::unary(Activation& self, int which, PyObject* operand) {
@@ -230,7 +233,8 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
     specialise(right);
   }
   if (is_value(left) && is_value(right)) return Semantics::binary(self, which, left, right);
-  if (!slot_known(self, left) || !slot_known(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
+  if (!slot_guarded(self, left, kBinaryMethods[base]) || !slot_guarded(self, right, ""))
+    return stop(self, unreadable_stop_, unreadable_detail_);
   if (which >= 13 && is_outside(left) && changes_in_c(Py_TYPE(left), base)) {
     Ref method = Ref::take(method_in_place(left, base, right));
     if (!method) return stop(self, Stop::kEffect, "an in-place operator");
@@ -320,7 +324,8 @@ int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
   if (!active_) return Semantics::contains(self, container, item);
   if (is_tensor(container)) return stop_status(self, Stop::kTensorData, "in");
   specialise(item);
-  if (!slot_known(self, container) || !slot_known(self, item))
+  if (PyObject* mapping = behind_proxy(container)) return contains(self, mapping, item);
+  if (!slot_guarded(self, container, "__contains__") || !slot_known(self, item))
     return stop_status(self, unreadable_stop_, unreadable_detail_);
   if (!is_value(container)) note_class(container);
   note_lookup(container, item);
@@ -372,6 +377,7 @@ int Recorder::truth(Activation& self, PyObject* object) {
   }
   specialise(object);
   if (is_value(object)) return Semantics::truth(self, object);
+  if (PyObject* mapping = behind_proxy(object)) return truth(self, mapping);
   if (!slot_known(self, object)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   note_class(object);
   if (is_outside(object) &&
@@ -492,11 +498,14 @@ PyObject* Recorder::iter(Activation& self, PyObject* object) {
     if (result) enter_made(result);
     return result;
   }
+  if (PyObject* mapping = behind_proxy(object)) return iter(self, mapping);
   if (!is_value(object) && !slot_known(self, object)) return stop(self, unreadable_stop_, unreadable_detail_);
   if (is_outside(object) && PyIter_Check(object) && !is_python_class(Py_TYPE(object))) {
     // iter(iterator) is the iterator itself; advancing it is what stops.
     return Semantics::iter(self, object);
   }
+  if (!is_value(object) && !slot_guarded(self, object, "__iter__"))
+    return stop(self, unreadable_stop_, unreadable_detail_);
   if (!is_value(object)) note_class(object);
   if (is_outside(object) &&
       (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)))
@@ -545,7 +554,8 @@ PyObject* Recorder::length(Activation& self, PyObject* object) {
                       [](PyObject* const* of) { return PyObject_CallMethod(of[0], "size", "i", 0); });
   }
   if (!is_value(object)) {
-    if (!slot_known(self, object)) return stop(self, unreadable_stop_, unreadable_detail_);
+    if (PyObject* mapping = behind_proxy(object)) return length(self, mapping);
+    if (!slot_guarded(self, object, "__len__")) return stop(self, unreadable_stop_, unreadable_detail_);
     note_class(object);
     if (is_outside(object)) {
       if (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object))

@@ -714,6 +714,31 @@ bool Recorder::slot_known(Activation& self, PyObject* object) {
   return false;
 }
 
+bool Recorder::slot_guarded(Activation& self, PyObject* object, const char* method) {
+  if (!slot_known(self, object)) return false;
+  PyTypeObject *type = Py_TYPE(object), *base = type;
+  while (is_python_class(base)) base = base->tp_base;
+  if (!is_outside(object) || !hides_content(base)) return true;
+  Ref name = Ref::take(PyUnicode_InternFromString(method));
+  PyObject* found = type == base ? nullptr : _PyType_Lookup(type, name.get());
+  if (found && PyFunction_Check(found)) return true;  // it comes through the hook
+  unreadable_stop_ = PyIter_Check(object) ? Stop::kOutsideIterator : Stop::kOpaqueSlot;
+  unreadable_detail_ = base->tp_name;
+  return false;
+}
+
+PyObject* Recorder::behind_proxy(PyObject* proxy) {
+  if (Py_TYPE(proxy) != &PyDictProxy_Type || !is_outside(proxy)) return nullptr;
+  struct ProxyObject {
+    PyObject_HEAD PyObject* mapping;
+  };
+  PyObject* mapping = reinterpret_cast<ProxyObject*>(proxy)->mapping;
+  pin(proxy);  // it has one mapping as long as it lives
+  if (!info(mapping)) enter_outside(mapping, guards().sources.pinned(source_of(proxy), nullptr));
+  pin(mapping);
+  return mapping;
+}
+
 bool Recorder::usable_tensor(PyObject* tensor, const char* place) {
   if (!is_plain_tensor(tensor)) {
     unreadable_stop_ = Stop::kTensorSubclass;
@@ -741,7 +766,8 @@ bool Recorder::usable_key(Activation& self, PyObject* key) {
 
 bool Recorder::takes_apart(Activation& self, PyObject* object) {
   if (is_value(object)) return true;
-  if (!slot_known(self, object)) return false;
+  if (PyObject* mapping = behind_proxy(object)) return takes_apart(self, mapping);
+  if (!slot_guarded(self, object, "__iter__")) return false;
   PyTypeObject* type = Py_TYPE(object);
   note_class(object);
   if (!is_outside(object)) return true;
@@ -763,7 +789,8 @@ bool Recorder::readable(Activation& self, PyObject* object, int depth) {
   }
   if (is_value(object)) return true;
   if (is_tensor(object)) return usable_tensor(object, "a container");
-  if (!slot_known(self, object)) return false;
+  if (PyObject* mapping = behind_proxy(object)) return readable(self, mapping, depth);
+  if (!slot_guarded(self, object, "")) return false;
   PyTypeObject* type = Py_TYPE(object);
   note_class(object);
   bool outside = is_outside(object);
@@ -778,18 +805,20 @@ bool Recorder::readable(Activation& self, PyObject* object, int depth) {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
       if (!readable(self, PyList_GET_ITEM(object, i), depth + 1)) return false;
   } else if (PyDict_Check(object)) {
+    static PyObject* const factory = PyUnicode_InternFromString("default_factory");
     if (outside) note_all(self, object);
+    PyObject* member = outside ? _PyType_Lookup(type, factory) : nullptr;
+    if (member && Py_TYPE(member) == &PyMemberDescr_Type) {  // of a defaultdict, a part of its text
+      Ref maker = Ref::take(PyObject_GetAttr(object, factory));
+      if (maker) note_member(object, factory, maker.get());
+    }
     Py_ssize_t position = 0;
     PyObject *key, *value;
     while (PyDict_Next(object, &position, &key, &value))
       if (!readable(self, value, depth + 1)) return false;
   } else if (PyAnySet_Check(object)) {
     if (outside) note_all(self, object);
-  } else if (outside && (PyIter_Check(object) && !is_python_class(type))) {
-    unreadable_stop_ = Stop::kOutsideIterator;
-    unreadable_detail_ = type->tp_name;
-    return false;
-  } else if (outside && (PyExceptionInstance_Check(object) || strcmp(type->tp_name, "types.SimpleNamespace") == 0)) {
+  } else if (outside && PyExceptionInstance_Check(object)) {
     // C code reads what they hold where no guard sees it.
     unreadable_stop_ = Stop::kOpaqueSlot;
     unreadable_detail_ = type->tp_name;
@@ -798,13 +827,6 @@ bool Recorder::readable(Activation& self, PyObject* object, int depth) {
              (depth == 0 && PyCallable_Check(object) && !is_python_class(type))) {
     return callable_from_c(self, object);
   } else if (floating(object) && !is_python_class(type) && compared_whole(object) == Whole::kNo) {
-    unreadable_stop_ = Stop::kOpaqueSlot;
-    unreadable_detail_ = type->tp_name;
-    return false;
-  } else if (outside && !is_python_class(type) && type != &PyFunction_Type && type != &PyMethod_Type &&
-             type != &PyType_Type && type != &PyModule_Type &&
-             (strcmp(type->tp_name, "collections.deque") == 0 || type == &PyDictKeys_Type ||
-              type == &PyDictValues_Type || type == &PyDictItems_Type)) {
     unreadable_stop_ = Stop::kOpaqueSlot;
     unreadable_detail_ = type->tp_name;
     return false;

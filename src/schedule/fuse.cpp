@@ -7,7 +7,8 @@
 //    Rows and parts of columns over the same rows join, too: then a point walks a block of rows.
 // 2. Candidates are tried from the largest saving down. Two groups join when a space holds both, when what one reads of
 //    the other is read in place, and when no third group stands between them on a path: it would have to run in the
-//    middle of the joined kernel.
+//    middle of the joined kernel. A join moves the first group to the place of the second: it must not hold more
+//    memory while calls run in between than it saves.
 // 3. Paths are found with order numbers. Groups always stand in an order in which producers come first; a path from a
 //    to b only leads through groups that stand between them. The search sees that window alone, and a join moves the
 //    groups of the window that depend on a behind the joined one. A window has a bounded length, so the whole costs
@@ -72,19 +73,10 @@ class Fuser {
     return n;
   }
 
-  /// An estimate where sizes are symbols.
-  int64_t bytes_of(BufferId id) const {
-    const types::TensorType& type = program_.buffer(id).type;
-    const std::vector<int64_t> symbols(64, 128);
-    try {
-      return types::numel(type.sizes).evaluate(symbols) * static_cast<int64_t>(types::item_size(type.dtype));
-    } catch (const std::exception&) {
-      return 0;
-    }
-  }
-
   void collect_edges() {
     std::vector<size_t> writer(program_.buffers(), SIZE_MAX);
+    readers_.resize(program_.buffers());
+    reads_.resize(count_);
     // of flat spaces, of those with rows, of those with columns: one that cannot join stands between two that can
     std::vector<size_t> last_reader[3] = {writer, writer, writer};
     size_t last_call = SIZE_MAX;
@@ -108,7 +100,8 @@ class Fuser {
       for (size_t k = 0; k < reads.size(); ++k) {
         if (k > 0 && reads[k].first == reads[k - 1].first) continue;  // false sorts first: the worst of all loads
         const auto [id, in_place] = reads[k];
-        const int64_t bytes = bytes_of(id);
+        note_read(id, n);
+        const int64_t bytes = estimated_bytes(program_, id);
         if (const size_t producer = writer[id.index()]; producer != SIZE_MAX) {
           succ_[producer].push_back({n, in_place});
           if (in_place) candidates_.push_back({bytes, producer, n});
@@ -134,7 +127,7 @@ class Fuser {
     for (const Edge& edge : succ_[a])
       if (find(edge.other) == b && !edge.in_place) return;
     std::vector<size_t> behind;
-    if (!depends_through(a, b, behind)) return;
+    if (!depends_through(a, b, behind) || holds_memory(a, b, behind)) return;
     reorder(a, b, behind);
     spaces_[b] = *space;
     size_[b] += size_[a];
@@ -186,6 +179,51 @@ class Fuser {
     return true;
   }
 
+  void note_read(BufferId id, size_t n) {
+    const BufferId memory = program_.storage(id);
+    readers_[memory.index()].push_back(n);
+    reads_[n].push_back(memory);
+  }
+
+  /// Whether what group a reads would wait for b while a call runs that does not wait for a, and is more than a makes.
+  bool holds_memory(size_t a, size_t b, const std::vector<size_t>& behind) {
+    bool waits = false;
+    for (size_t s = slot_[a] + 1; s < slot_[b] && !waits; ++s) {
+      const size_t g = at_slot_[s];
+      waits = g != SIZE_MAX && program_.equations[members_[g][0]].kind == Equation::Kind::kExtern &&
+              std::find(behind.begin(), behind.end(), g) == behind.end();
+    }
+    if (!waits) return false;
+    int64_t held = 0;
+    std::vector<BufferId> counted;
+    for (const size_t n : members_[a]) {
+      const BufferId target = program_.equations[n].target;
+      if (target.valid() && is_read_outside(target, a)) held -= estimated_bytes(program_, target);
+      for (const BufferId id : reads_[n]) {
+        if (program_.buffer(id).role != Role::kTemp || std::find(counted.begin(), counted.end(), id) != counted.end())
+          continue;
+        counted.push_back(id);
+        if (!is_made_by(id, a) && !is_read_from(id, a, slot_[b])) held += estimated_bytes(program_, id);
+      }
+    }
+    return held >= kMuchMemory;
+  }
+  bool is_read_outside(BufferId id, size_t group) {
+    if (program_.buffer(id).role != Role::kTemp) return true;
+    const std::vector<size_t>& readers = readers_[id.index()];
+    return std::any_of(readers.begin(), readers.end(), [&](size_t n) { return find(n) != group; });
+  }
+  bool is_made_by(BufferId id, size_t group) {
+    const std::vector<size_t>& members = members_[group];
+    return std::any_of(members.begin(), members.end(), [&](size_t n) { return program_.equations[n].target == id; });
+  }
+  /// By another group than `but`, in this place or after it.
+  bool is_read_from(BufferId id, size_t but, size_t slot) {
+    const std::vector<size_t>& readers = readers_[id.index()];
+    return std::any_of(readers.rbegin(), readers.rend(),
+                       [&](size_t n) { return find(n) != but && slot_[find(n)] >= slot; });
+  }
+
   /// The window without a: first what does not depend on a, then b, then what does.
   void reorder(size_t a, size_t b, const std::vector<size_t>& behind) {
     const size_t first = slot_[a], last = slot_[b];
@@ -233,6 +271,8 @@ class Fuser {
   std::vector<uint32_t> size_;
   std::vector<std::vector<Edge>> succ_;
   std::vector<Candidate> candidates_;
+  std::vector<std::vector<BufferId>> reads_;  ///< by equation: memory that it reads
+  std::vector<std::vector<size_t>> readers_;  ///< by buffer: the equations
   std::vector<uint32_t> seen_;
   uint32_t turn_ = 0;
 };

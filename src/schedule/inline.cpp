@@ -6,7 +6,8 @@
 // taken in its own producers: the whole is one sweep, and what is put into a reader is bounded in size.
 //
 // Bytes decide between storing and computing again: with n readers and L streams of input, stored: L + 1 + n trips
-// through memory, inlined: n * L.
+// through memory, inlined: n * L. Where calls run between producer and reader, memory decides, too: of a + b the sum
+// can wait for its reader in half of the memory that a and b take.
 #include "schedule/inline.h"
 
 #include <algorithm>
@@ -35,19 +36,22 @@ class Inliner {
         equation_of_(program.buffers(), SIZE_MAX),
         readers_(program.buffers()),
         sites_(program.buffers()),
-        streams_(program.buffers(), SIZE_MAX) {}
+        streams_(program.buffers(), SIZE_MAX),
+        last_read_(program.buffers()) {}
 
   void run() {
     for (size_t n = 0; n < program_.equations.size(); ++n) count(program_.equations[n], n);
     for (size_t n = 0; n < program_.equations.size(); ++n) {
       Equation& e = program_.equations[n];
       if (e.kind == Equation::Kind::kExtern) continue;
+      now_ = n;
       const Equation before = e;
       take_in(e, false);
       if (e.value.valid() && weights_.of(program_, e.value).tree > kMostTree) {
         e = before;
         take_in(e, true);
       }
+      for_each_loaded(e, [&](const Term& t) { note_read(BufferId(t.id), n); });
     }
     drop_dead(program_);
   }
@@ -60,18 +64,47 @@ class Inliner {
     };
     for (const BufferId id : e.reads) fix(id);
     fix(e.base);
+    calls_.push_back((calls_.empty() ? 0 : calls_.back()) + (e.kind == Equation::Kind::kExtern));
+    for (const BufferId id : e.reads) note_read(id, n);
+    if (e.base.valid()) note_read(e.base, n);
     std::vector<BufferId> read;
-    for_each_root(e, [&](TermId root) {
-      for_each_part(program_, root, [&](TermId id) {
-        const Term& t = program_.term(id);
-        if (!is_load(t)) return;
-        ++sites_[t.id];
-        read.push_back(BufferId(t.id));
-      });
+    for_each_loaded(e, [&](const Term& t) {
+      ++sites_[t.id];
+      read.push_back(BufferId(t.id));
+      note_read(BufferId(t.id), n);
     });
     std::sort(read.begin(), read.end());
     read.erase(std::unique(read.begin(), read.end()), read.end());
     for (const BufferId id : read) ++readers_[id.index()];
+  }
+
+  template <class Visit>
+  void for_each_loaded(const Equation& e, const Visit& visit) {
+    for_each_root(e, [&](TermId root) {
+      for_each_part(program_, root, [&](TermId id) {
+        const Term& t = program_.term(id);
+        if (is_load(t)) visit(t);
+      });
+    });
+  }
+  void note_read(BufferId id, size_t n) {
+    size_t& last = last_read_[program_.storage(id).index()];
+    last = std::max(last, n);
+  }
+
+  /// Whether what the producer reads would wait for the reader while a call runs, and is more than the producer makes.
+  bool holds_memory(const Equation& producer, size_t n) {
+    if (calls_[n] == calls_[now_]) return false;
+    int64_t held = -estimated_bytes(program_, producer.target);
+    std::vector<BufferId> counted;
+    for_each_loaded(producer, [&](const Term& t) {
+      const BufferId id = program_.storage(BufferId(t.id));
+      if (program_.buffer(id).role != Role::kTemp || std::find(counted.begin(), counted.end(), id) != counted.end())
+        return;
+      counted.push_back(id);
+      if (last_read_[id.index()] < now_) held += estimated_bytes(program_, id);
+    });
+    return held >= kMuchMemory;
   }
 
   /// The inputs of a term that are read anew at each point, not once for a row.
@@ -136,7 +169,7 @@ class Inliner {
     uses_.extend(program_);
     if (uses_.of(producer.value).reduces || uses_.of(producer.value).may_fault) return false;
     if (moves_only(producer)) return true;
-    if (moves || readers_[id.index()] >= 1000) return false;
+    if (moves || readers_[id.index()] >= 1000 || holds_memory(producer, n)) return false;
     const size_t readers = readers_[id.index()], inputs = streams(producer);
     const bool covering = covers(reader, load);
     if (sites_[id.index()] == 1 && covering) return true;
@@ -195,7 +228,10 @@ class Inliner {
   Uses uses_;
   Weights weights_;
   std::vector<size_t> equation_of_, readers_, sites_, streams_;
-  TermId counted_;  ///< the value whose axes are known
+  std::vector<size_t> last_read_;  ///< by buffer: the last equation that reads its memory
+  std::vector<size_t> calls_;      ///< by equation: extern calls up to it
+  size_t now_ = 0;                 ///< the equation that takes in its producers
+  TermId counted_;                 ///< the value whose axes are known
   size_t axes_ = 0;
 };
 

@@ -157,6 +157,16 @@ const Weight& Weights::of(const Program& program, TermId id) {
 
 AxisId canonical_axis(Program& program, size_t k) { return program.axis(base::concat("i", k)); }
 
+int64_t estimated_bytes(const Program& program, BufferId id) {
+  const types::TensorType& type = program.buffer(id).type;
+  const std::vector<int64_t> symbols(64, 128);
+  try {
+    return types::numel(type.sizes).evaluate(symbols) * static_cast<int64_t>(types::item_size(type.dtype));
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
 std::vector<size_t> core_of(const Program& program, BufferId id) {
   std::vector<size_t> core;
   const types::Sizes& sizes = program.buffer(id).type.sizes;

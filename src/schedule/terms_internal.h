@@ -63,6 +63,11 @@ class Weights {
 };
 inline constexpr uint32_t kDear = 8;  ///< work from which on a value is worth a trip through memory
 
+/// What a buffer takes; an estimate where sizes are symbols.
+int64_t estimated_bytes(const loop::Program& program, loop::BufferId id);
+/// Bytes for which a value is rather stored than that what it is made of waits for its reader while calls run.
+inline constexpr int64_t kMuchMemory = 1 << 20;
+
 /// Axis number k of a canonical space: i0, i1, ...
 loop::AxisId canonical_axis(loop::Program& program, size_t k);
 

@@ -300,6 +300,9 @@ struct Kernels::Body::Run {
     const plan::Signature::Output& output = body.signature.outputs[k];
     if (!output.buffer.valid()) return {};
     const at::Tensor& whole = finished(output.buffer);
+    if (!body.around.output_bumps.empty() && body.is_made(output.buffer))
+      while (!whole.is_inference() && static_cast<int>(whole._version()) < body.around.output_bumps[k])
+        whole.unsafeGetTensorImpl()->bump_version();
     return body.is_whole[k] ? whole : shown(whole, output.type, body.output_layouts[k]);
   }
 };

@@ -98,34 +98,39 @@ struct Program::Body {
   // Which steps a second attempt could not repeat. A view shares the memory of any argument that its schema marks.
   void find_changes() {
     constexpr size_t kNone = SIZE_MAX;
-    std::vector<size_t> of_input(graph.values().size(), kNone);
+    std::vector<size_t> of_input(graph.values().size(), kNone), root(graph.values().size());
+    std::vector<int> counted(graph.values().size());
+    for (size_t v = 0; v < root.size(); ++v) root[v] = v;
     for (size_t i = 0; i < graph.inputs().size(); ++i) of_input[graph.inputs()[i].index()] = i;
-    bumps.resize(graph.inputs().size());
     for (size_t s = 0; s < steps.size(); ++s) {
       Step& step = steps[s];
-      size_t shares = kNone;
+      size_t shares = kNone;  // the tensor that is no view
       for (size_t a = 0; a < step.slots.size(); ++a)
         for (ValueId value : step.slots[a].values) {
-          if (!value.valid() || of_input[value.index()] == kNone) continue;
-          const size_t input = of_input[value.index()];
-          if (step.op->aliases[a]) shares = input;
+          if (!value.valid()) continue;
+          const size_t memory = root[value.index()];
+          if (step.op->aliases[a]) shares = memory;
           if (!step.op->writes[a]) continue;
-          step.changes = writes_inputs = true;
+          if (of_input[memory] != kNone) step.changes = writes_inputs = true;
           const c10::AliasInfo* alias = step.op->handle.schema().arguments()[a].alias_info();
-          if ((alias && alias->isWrite() && !step.op->factory) || step.op->bumps_versions) ++bumps[input];
+          if ((alias && alias->isWrite() && !step.op->factory) || step.op->bumps_versions) ++counted[memory];
         }
       step.changes = step.changes || step.op->random;
       if (shares != kNone)
         for (ValueId output : graph.nodes()[s].outputs)
-          if (output.valid()) of_input[output.index()] = shares;
+          if (output.valid()) root[output.index()] = shares;
     }
+    for (const ValueId input : graph.inputs()) bumps.push_back(counted[input.index()]);
+    for (const ValueId output : graph.outputs)
+      output_bumps.push_back(output.valid() && of_input[root[output.index()]] == kNone ? counted[root[output.index()]]
+                                                                                       : 0);
   }
 
   graph::Graph graph;
   std::vector<at::Tensor> constants;
   std::vector<Step> steps;
   std::vector<bool> output_moves;
-  std::vector<int> bumps;
+  std::vector<int> bumps, output_bumps;
   bool writes_inputs = false;
 };
 
@@ -213,6 +218,7 @@ std::string Program::hidden_effect() const {
   return "";
 }
 const std::vector<int>& Program::bumps() const { return body_->bumps; }
+const std::vector<int>& Program::output_bumps() const { return body_->output_bumps; }
 bool Program::writes_inputs() const { return body_->writes_inputs; }
 
 }  // namespace magneto::aten

@@ -129,8 +129,8 @@ std::shared_ptr<aten::Executable> Pipeline::compile(const std::shared_ptr<aten::
       for (const at::Tensor& example : examples) leaves.push_back(example.requires_grad());
     if (note.fallback.empty()) note.fallback = program->hidden_effect();
     if (note.fallback.empty())
-      return kernels({graph, program->constants(), program->bumps(), std::move(leaves), program, aten::default_dtype(),
-                      poll, skip},
+      return kernels({graph, program->constants(), program->bumps(), program->output_bumps(), std::move(leaves),
+                      program, aten::default_dtype(), poll, skip},
                      false, "", note);
   } catch (const std::exception& reason) {
     note.fallback = reason.what();
@@ -167,7 +167,7 @@ std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten:
     std::shared_ptr<aten::Executable> made = plain;
     try {
       made =
-          kernels({half, std::move(constants), {}, {}, plain, default_dtype, listener->poll, skip}, true, part, told);
+          kernels({half, std::move(constants), {}, {}, {}, plain, default_dtype, listener->poll, skip}, true, part, told);
     } catch (const std::exception& reason) {
       told.fallback = base::concat(part, ": ", reason.what());
     }
@@ -245,8 +245,8 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
   };
   return std::make_shared<aten::Kernels>(
       std::move(made->plan), std::move(made->signature), launcher,
-      aten::Kernels::Around{device, std::move(work.constants), std::move(work.bumps), std::move(work.leaves),
-                            std::move(work.fallback), code, part == "backward"});
+      aten::Kernels::Around{device, std::move(work.constants), std::move(work.bumps), std::move(work.output_bumps),
+                            std::move(work.leaves), std::move(work.fallback), code, part == "backward"});
 }
 
 }  // namespace magneto::driver

@@ -173,7 +173,7 @@ def answer(f, seed):
             loss.backward()
     except RuntimeError as error:
         return str(error).split(";")[0][:60], []
-    facts = [(t.requires_grad, t.requires_grad and t._version, t.stride(), t.storage_offset()) for t in results]
+    facts = [(t.requires_grad, t._version, t.stride(), t.storage_offset()) for t in results]
     return (*facts, x.grad is None, w.grad is None), [t.detach() for t in (*results, buffer, x.grad, w.grad) if t is not None]
 
 
@@ -222,3 +222,22 @@ def test_a_linear_on_a_transposed_input():
 
     for a, b in zip(train(lambda f: f), train(magneto.compile), strict=True):
         assert a is not None and b is not None and close(a, b, 4)
+
+
+def test_versions_of_results_without_gradients():
+    def f(x):
+        v = x[:4] * 1
+        w = v[1:]
+        w.abs_()
+        v.add_(1)
+        z = x * 2
+        z[0].zero_()
+        return v, w, z[1:], x * 3, torch.zeros(3).fill_(1)
+
+    x = torch.randn(6)
+    compiled = magneto.compile(f)
+    for _ in range(3):
+        want, have = f(x), compiled(x)
+        assert [t._version for t in have] == [t._version for t in want]
+        want[0].add_(1), have[0].add_(1)
+        assert [t._version for t in have] == [t._version for t in want]

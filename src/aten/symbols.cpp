@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "types/solve.h"
 
 namespace magneto::aten {
 
@@ -214,7 +215,12 @@ bool Symbols::decide(const Condition& question) {
   if (std::all_of(symbols.begin(), symbols.end(), [&](uint32_t symbol) { return least_[symbol] == 2; }))
     if (const auto answer = types::known(question, least_)) return *answer;
   const bool holds = question.holds(hints_);
-  require(holds ? question : opposite(question));
+  Condition truth = holds ? question : opposite(question);
+  // A size that is a certain number must look like it in every type (types/solve.h).
+  const bool is_number = truth.relation == Relation::kEq && (truth.left.is_constant() || truth.right.is_constant());
+  if (is_number && !types::Solution({truth}).implies(truth))
+    for (const uint32_t symbol : symbols) require({Expr::symbol(symbol), Relation::kEq, hints_[symbol]});
+  require(std::move(truth));
   return holds;
 }
 

@@ -5,6 +5,7 @@
 #include "autograd/functionalise.h"
 #include "base/check.h"
 #include "driver/assemble.h"
+#include "graph/settle.h"
 #include "loop/text.h"
 #include "lower/expand.h"
 #include "lower/lower.h"
@@ -48,8 +49,9 @@ void check_aliases(const autograd::Functional& functional, const lower::Lowered&
 
 }  // namespace
 
-std::unique_ptr<Compilation> compile(const graph::Graph& graph, const Request& request, Passes& passes) {
+std::unique_ptr<Compilation> compile(const graph::Graph& asked, const Request& request, Passes& passes) {
   auto made = std::make_unique<Compilation>();
+  const graph::Graph graph = graph::settle(asked);
   autograd::Functional functional;
   if (request.is_functional)
     functional.graph = graph;

@@ -255,10 +255,14 @@ class Functionalising {
       graph().value(value).type = type;
       return value;
     }
+    return copy_laid_out_as(value, std::move(type), like);
+  }
+  ValueId copy_laid_out_as(ValueId value, TensorType type, const Node& like) {
+    type.offset = 0;
     const ops::Call none{{}, &graph(), default_dtype_};
     Node here = like;
     here.place = graph().add_place(from_.places().at(like.place));
-    return ops::Expander(graph(), none, here, {}).laid_out(value, type);
+    return ops::Expander(graph(), none, here, {}).laid_out(value, std::move(type));
   }
 
   void write(const Node& node, ViewId id, ValueId value) {
@@ -348,10 +352,26 @@ class Functionalising {
     for (const ValueId id : node.outputs) gives_old = gives_old || (id.valid() && !is_made(node, id));
     if (gives_old) return stop(node, "changes a tensor, and what it writes is not known");
     Node copy = copied(node);
+    if (op && op->random) lay_out_as_recorded(node, copy);
     if (!made_.reason.empty()) return;
     for (ValueId& id : copy.outputs)
       if (id.valid()) id = fresh(id);
     graph().add_node(std::move(copy));
+  }
+
+  /// Numbers are drawn in the order of memory, and that of a result may be its argument's: an argument that was written
+  /// to lies in memory as it did when it was recorded.
+  void lay_out_as_recorded(const Node& node, Node& copy) {
+    for (size_t k = 0; k < node.args.size(); ++k) {
+      const auto* recorded = std::get_if<ValueId>(&node.args[k]);
+      if (!recorded || !recorded->valid()) continue;
+      const TensorType& type = from_.value(*recorded).type;
+      const ValueId now = std::get<ValueId>(copy.args[k]);
+      if (graph().value(now).type.strides == type.strides) continue;
+      if (types::dense_strides(type) != type.strides)
+        return stop(node, "draws random numbers like a tensor that was written to and is not dense");
+      copy.args[k] = copy_laid_out_as(now, type, node);
+    }
   }
 
   void add_view(const ops::Op& op, const Node& node) {
@@ -457,6 +477,7 @@ class Functionalising {
     for (const ValueId id : node.outputs)
       if (!id.valid() || is_made(node, id)) copy.outputs.push_back(id.valid() ? fresh(id) : id);
     std::vector<std::pair<ViewId, ValueId>> writes;
+    std::vector<std::pair<ValueId, ValueId>> casts;
     for (const int i : written) {
       const ViewId at = view_of(std::get<ValueId>(node.args[static_cast<size_t>(i)]));
       if (reads_by_strides(at) && !strides_hold(at)) return stop(node, "writes to memory by strides");
@@ -467,8 +488,34 @@ class Functionalising {
       copy.outputs.push_back(graph().add_value(std::move(type)));
       writes.emplace_back(at, copy.outputs.back());
     }
+    for (size_t k = 0; k < writes.size(); ++k)
+      if (const auto natural = other_dtype(copy, copy.outputs.size() - writes.size() + k, writes[k].second)) {
+        const ValueId result = graph().add_value(*natural);
+        copy.outputs[copy.outputs.size() - writes.size() + k] = result;
+        casts.emplace_back(result, writes[k].second);
+      }
+    const uint32_t place = copy.place;
     graph().add_node(std::move(copy));
+    for (const auto& [from, to] : casts)
+      graph().add_node({.op = "aten::_to_copy",
+                        .args = {from, graph().value(to).type.dtype, Arg(), Arg(), Arg(), false, Arg()},
+                        .outputs = {to},
+                        .grad = node.grad,
+                        .place = place});
     for (const auto& [at, value] : writes) write(node, at, value);
+  }
+
+  /// What the operator gives, where that has another dtype than what it is written to. Loops cast by themselves; a
+  /// call, as one on complex numbers is, gives what it gives.
+  std::optional<TensorType> other_dtype(const Node& node, size_t output, ValueId target) {
+    const ops::Op* op = ops::find(node.op);
+    const auto results = op && op->type ? op->type({node.args, &graph(), default_dtype_}) : std::nullopt;
+    if (!results || output >= results->size()) return std::nullopt;
+    TensorType type = graph().value(target).type;
+    const types::Dtype natural = (*results)[output].type.dtype;
+    if (natural == type.dtype || !(types::is_complex(natural) || types::is_complex(type.dtype))) return std::nullopt;
+    type.dtype = natural;
+    return type;
   }
 
   // ---- the end -----------------------------------------------------------------------------------------------------

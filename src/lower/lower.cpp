@@ -57,9 +57,13 @@ class Lowering {
     for (const ValueId id : graph_.inputs()) made_.inputs.push_back(outside(id));
     for (const ValueId id : graph_.constants()) made_.constants.push_back(outside(id));
     for (size_t n = 0; n < graph_.nodes().size(); ++n)
-      if (is_live_[n]) node(graph_.nodes()[n]);
+      if (is_live_[n]) {
+        node(graph_.nodes()[n]);
+        effects_.resize(program().equations.size(), has_effect(graph_.nodes()[n]));
+      }
     for (const ValueId id : graph_.outputs) made_.outputs.push_back(output(id));
     for (const graph::Store& store : graph_.stores) this->store(store);
+    keep_effects();
     return std::move(made_);
   }
 
@@ -145,15 +149,13 @@ class Lowering {
     return buffers_[id.index()] = program().add_buffer(name(id), type(id), loop::Role::kIn);
   }
   BufferId make(ValueId id) {
-    const bool stays =
-        is_output_[id.index()] || (has_effect(graph_.node(graph_.value(id).maker)) && !is_read_[id.index()]);
-    const loop::Role role = stays ? loop::Role::kOut : loop::Role::kTemp;
+    const loop::Role role = is_output_[id.index()] ? loop::Role::kOut : loop::Role::kTemp;
     TensorType own = type(id);
-    own.offset = 0;  // a view that is made again is no longer a part of something
-    if (is_view(id)) own.strides = types::dense_strides(own);
+    own.offset = 0;  // a view that is copied is no longer a part of something
+    if (is_view(id)) own.strides = types::contiguous_strides(own.sizes);
     return buffers_[id.index()] = program().add_buffer(name(id), std::move(own), role);
   }
-  /// Computed although nobody reads it: it draws random numbers, or fails on some data, or nobody knows what it does.
+  /// It draws random numbers, or fails on some data, or nobody knows what it does.
   static bool has_effect(const Node& node) {
     const ops::Op* op = ops::find(node.op);
     return !op || op->random || op->may_raise_on_data;
@@ -289,12 +291,23 @@ class Lowering {
     return equation;
   }
 
+  /// Loops read a view through its index. One whose index the table cannot map is copied for them. What loops cannot
+  /// touch only calls read, by its sizes and strides.
   void view(const Node& node) {
-    // One whose index the table cannot map is read from memory by strides; what it gives is a tensor of its own then.
-    const bool all = std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
-      return !id.valid() || views_[id.index()].by_index || !is_read_[id.index()];
-    });
-    if (!all) external(node);
+    for (const ValueId id : node.outputs)
+      if (id.valid() && is_read_[id.index()] && is_ours(id) && is_view(id) && !views_[id.index()].by_index) copy(id);
+  }
+
+  /// A view as a tensor of its own. Not by the view's own operator: one that counts in strides means the memory of the
+  /// storage, which a copy on the way to it has not.
+  BufferId copy(ValueId id) {
+    loop::Equation equation;
+    equation.kind = loop::Equation::Kind::kExtern;
+    equation.callee = "aten::clone";
+    equation.arguments = reference(id, equation.reads) + ", contiguous_format";
+    equation.writes.push_back(make(id));
+    program().equations.push_back(std::move(equation));
+    return buffers_[id.index()];
   }
 
   // ---- extern calls ------------------------------------------------------------------------------------------------
@@ -354,7 +367,8 @@ class Lowering {
   void store(const graph::Store& store) {
     const BufferId into = buffers_[root(store.into).index()];
     if (!is_ours(store.into) || !is_ours(store.value)) {  // no equation copies it: the value's own memory is stored
-      const BufferId own = buffers_[store.value.index()];
+      BufferId own = buffers_[store.value.index()];
+      if (!own.valid() && is_view(store.value)) own = copy(store.value);
       base::check(own.valid() && !graph_.comes_from_outside(store.value), "lower: %", store.value.index(),
                   " is stored to an input and has no memory of its own");
       program().buffer(own).role = loop::Role::kOut;
@@ -370,10 +384,45 @@ class Lowering {
     made_.stores.push_back({target, into, type(store.into)});
   }
 
+  /// What has an effect stays where its results are not needed: one of them is an output that nobody asks for. An
+  /// operator may read a tensor of the graph, and none of its elements (zero, new_full).
+  void keep_effects() {
+    std::vector<bool> needed(program().buffers()), seen(program().terms());
+    for (size_t b = 0; b < program().buffers(); ++b) needed[b] = program().buffer(BufferId(b)).role == loop::Role::kOut;
+    const auto need = [&](BufferId id) {
+      if (id.valid()) needed[id.index()] = true;
+    };
+    effects_.resize(program().equations.size());
+    for (size_t n = program().equations.size(); n-- > 0;) {
+      loop::Equation& e = program().equations[n];
+      std::vector<BufferId> made = e.writes;
+      for (const BufferId id : {e.target, e.positions})
+        if (id.valid()) made.push_back(id);
+      const bool wanted = std::any_of(made.begin(), made.end(), [&](BufferId id) { return needed[id.index()]; });
+      if (!wanted && !effects_[n]) continue;
+      if (!wanted && !made.empty()) program().buffer(made[0]).role = loop::Role::kOut;
+      need(e.base);
+      for (const BufferId id : e.reads) need(id);
+      std::vector<loop::TermId> terms = e.index;
+      if (e.value.valid()) terms.push_back(e.value);
+      for (const loop::Range& range : e.over) terms.insert(terms.end(), {range.begin, range.end});
+      while (!terms.empty()) {  // terms are shared between equations, and so is what they need
+        const loop::TermId id = terms.back();
+        terms.pop_back();
+        if (seen[id.index()]) continue;
+        seen[id.index()] = true;
+        const loop::Term& term = program().term(id);
+        if (term.op == loop::Op::kLoad || term.op == loop::Op::kGuarded) needed[term.id] = true;
+        terms.insert(terms.end(), term.operands.begin(), term.operands.end());
+      }
+    }
+  }
+
   const graph::Graph& graph_;
   const types::Dtype default_dtype_;
   const types::Device device_;
   Lowered made_;
+  std::vector<bool> effects_;      ///< of equations
   std::vector<BufferId> buffers_;  ///< of each value; invalid for views
   std::vector<View> views_;
   std::vector<bool> is_live_;  ///< of nodes

@@ -88,13 +88,7 @@ Backward TrainingPlan::make_backward(const JointOf& asked, const std::vector<boo
   for (size_t g = 0; g < gives.size(); ++g)
     if (!gives[g])
       graph.outputs[joint.halves.outputs + (g < wanted.size() ? wanted[g] : examples.size() + g - wanted.size())] = {};
-  for (const Saved& one : saved) {  // the same forward, so the same values
-    if (one.value.index() >= graph.values().size()) return none("it needs other values than those that were kept");
-    const graph::Value &here = graph.value(one.value), &there = joint.graph.value(one.value);
-    if (here.maker != there.maker || !(here.type == there.type))
-      return none("it needs other values than those that were kept");
-  }
-  Partition part = partition_again(graph, joint.halves, saved);
+  Partition part = partition_again(graph, joint.halves, joint.graph, saved);
   if (!part.reason.empty()) return none(part.reason);
   std::vector<at::Tensor> constants;
   for (const size_t c : part.backward_constants) constants.push_back(program->constants()[c]);

@@ -19,6 +19,7 @@
 #include <limits>
 #include <set>
 
+#include "autograd/counterparts.h"
 #include "autograd/cut_internal.h"
 #include "base/check.h"
 #include "base/text.h"
@@ -84,9 +85,9 @@ class Partitioning {
     return std::move(made_);
   }
 
-  Partition run_again(const std::vector<Saved>& saved) {
+  Partition run_again(std::vector<Saved> saved) {
     find_sides();
-    made_.saved = saved;
+    made_.saved = std::move(saved);
     if (made_.reason.empty()) build_backward();
     return std::move(made_);
   }
@@ -358,7 +359,8 @@ class Partitioning {
   void build_backward() {
     Half half = start();
     std::vector<bool> there(joint_.values().size()), read(joint_.values().size());
-    for (const Saved& saved : made_.saved) there[saved.value.index()] = true;
+    for (const Saved& saved : made_.saved)
+      if (saved.value.valid()) there[saved.value.index()] = true;
     for (size_t t = 0; t < tangents_; ++t) there[tangent(t).index()] = true;
     const auto want = [&](ValueId id) {
       read[id.index()] = true;
@@ -377,7 +379,7 @@ class Partitioning {
 
     if (!is_saved_.empty()) std::erase_if(made_.saved, [&](const Saved& saved) { return !read[saved.value.index()]; });
     for (Saved& saved : made_.saved) {
-      saved.is_read = read[saved.value.index()];
+      saved.is_read = saved.value.valid() && read[saved.value.index()];
       if (saved.is_read) add_input(half, saved.value);
     }
     find_readers(half.nodes);
@@ -406,8 +408,10 @@ class Partitioning {
         if (!reads_tangent(id)) of[id.index()].insert(here.begin(), here.end());
       });
     }
-    for (const Saved& saved : made_.saved)
-      made_.readers.emplace_back(of[saved.value.index()].begin(), of[saved.value.index()].end());
+    for (const Saved& saved : made_.saved) {
+      auto& readers = made_.readers.emplace_back();
+      if (saved.value.valid()) readers.assign(of[saved.value.index()].begin(), of[saved.value.index()].end());
+    }
   }
 
   void build_forward() {
@@ -458,8 +462,10 @@ class Partitioning {
 
 Partition partition(const Graph& joint, const Halves& halves) { return Partitioning(joint, halves).run(); }
 
-Partition partition_again(const Graph& joint, const Halves& halves, const std::vector<Saved>& saved) {
-  return Partitioning(joint, halves).run_again(saved);
+Partition partition_again(const Graph& joint, const Halves& halves, const Graph& first, std::vector<Saved> saved) {
+  const std::vector<ValueId> here = counterparts(first, joint);
+  for (Saved& one : saved) one.value = here[one.value.index()];
+  return Partitioning(joint, halves).run_again(std::move(saved));
 }
 
 }  // namespace magneto::autograd

@@ -33,7 +33,7 @@ struct Saved {
   From from = From::kExtra;
   size_t index = 0;
   size_t shares = kNone;  ///< the original output that is a view of it: who writes to the one changes the other
-  graph::ValueId value;   ///< of the joint graph
+  graph::ValueId value;   ///< of the joint graph; invalid: another joint graph than the first one has no such value
   bool is_read = true;    ///< by this backward
   bool lasting = false;   ///< an input that eager would not keep: Halves::lasting
 };
@@ -61,8 +61,9 @@ struct Partition {
 Partition partition(const graph::Graph& joint, const Halves& halves);
 
 /// Another backward for what the same forward saved: through some of the tangents, or for some of the gradients (the
-/// others are no outputs). `joint` is a joint graph of the same forward: up to its backward, its values are the same.
-/// The result has no forward.
-Partition partition_again(const graph::Graph& joint, const Halves& halves, const std::vector<Saved>& saved);
+/// others are no outputs). `joint` is a joint graph of the same forward as `first`, which the values of `saved` are of:
+/// up to the backward, their nodes are the same. The result has no forward; its saved values are in order.
+Partition partition_again(const graph::Graph& joint, const Halves& halves, const graph::Graph& first,
+                          std::vector<Saved> saved);
 
 }  // namespace magneto::autograd

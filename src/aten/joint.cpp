@@ -259,8 +259,11 @@ class Joining {
 
   // ---- roots -------------------------------------------------------------------------------------------------------
 
-  // The recorded tensor of which this one is a view, or itself.
-  ValueId root(ValueId id) const {
+  // The recorded tensor of which this one is a view, or itself. `by_strides`: on the way, memory is looked at by
+  // strides that are taken of a view. Eager's gradient of that knows the view's place in memory; the middle lays it on
+  // the root.
+  ValueId root(ValueId id, bool* by_strides = nullptr) const {
+    bool counts = false;
     for (;;) {
       const graph::NodeId maker = from_.value(id).maker;
       if (!maker.valid()) return id;
@@ -274,6 +277,8 @@ class Joining {
       while (shared < op.aliases.size() && !op.aliases[shared]) ++shared;
       const auto* below = shared < node.args.size() ? std::get_if<ValueId>(&node.args[shared]) : nullptr;
       if (!below || !below->valid()) impossible(node.op, " is a view of several tensors");
+      if (by_strides && counts) *by_strides = true;
+      counts = counts || node.op == "aten::as_strided";
       id = *below;
     }
   }
@@ -286,7 +291,8 @@ class Joining {
         made_.root_of.push_back(Joint::kNone);
         continue;
       }
-      const ValueId id = root(output);
+      bool by_strides = false;
+      const ValueId id = root(output, &by_strides);
       const auto [place, is_new] = known.emplace(id, roots_.size());
       if (is_new) {
         roots_.push_back(tensors_[id.index()]);
@@ -296,6 +302,7 @@ class Joining {
       }
       made_.root_of.push_back(place->second);
       if (!tensors_[output.index()].requires_grad()) continue;
+      if (by_strides) impossible("as_strided of a view has a gradient that depends on the view");
       if (!roots_[place->second].requires_grad()) impossible("an output has a history that its memory does not have");
       differentiable[place->second] = !outside_[place->second];
     }

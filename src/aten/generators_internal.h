@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "graph/graph.h"
@@ -14,6 +15,26 @@ std::vector<c10::Device> random_devices(const graph::Graph& graph);
 /// The states of the generators of these devices; undefined where they cannot be had.
 std::vector<at::Tensor> generator_states(const std::vector<c10::Device>& devices);
 void set_generator_states(const std::vector<c10::Device>& devices, const std::vector<at::Tensor>& states);
+
+/// What was drawn, to be taken back: the call that drew failed, and eager repeats it.
+class Drawn {
+ public:
+  /// Before something draws there.
+  void note(c10::Device device) {
+    if (std::find(devices_.begin(), devices_.end(), device) != devices_.end()) return;
+    devices_.push_back(device);
+    states_.push_back(generator_states({device})[0]);
+  }
+  /// Whether all of it was taken back.
+  bool take_back() const {
+    set_generator_states(devices_, states_);
+    return std::all_of(states_.begin(), states_.end(), [](const at::Tensor& state) { return state.defined(); });
+  }
+
+ private:
+  std::vector<c10::Device> devices_;
+  std::vector<at::Tensor> states_;
+};
 
 /// The generators' states of another time; those of now come back at the end.
 class GeneratorsAsTheyWere {

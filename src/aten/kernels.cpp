@@ -16,6 +16,7 @@
 
 #include "aten/calls.h"
 #include "aten/convert_internal.h"
+#include "aten/generators_internal.h"
 #include "aten/threads_internal.h"
 #include "base/check.h"
 #include "runtime/cuda.h"
@@ -171,6 +172,10 @@ struct Kernels::Body::Run {
   std::vector<void*> memory;
   bool changed = false;
   bool allocates = false;  ///< just now
+  Drawn drawn = {};
+
+  /// After a failure: whether nothing has happened.
+  bool take_back() const { return drawn.take_back() && !changed; }
 
   const at::Tensor& tensor(BufferId id) const {
     const Origin origin = body.of_buffer[id.index()];
@@ -212,7 +217,8 @@ struct Kernels::Body::Run {
       const bool is_tensor = body.runner.plan()[id].place != Place::kTemp;
       reads.push_back(is_tensor ? tensor(id) : over(buffers[r], body.layouts[id.index()], body.device, symbols));
     }
-    changed = changed || call->random();
+    if (call->random())
+      for (const BufferId id : step.writes) drawn.note(to_torch(body.signature.types[id.index()].device));
     call->run({reads.data(), reads.size()}, symbols, results);
     base::check(results.size() == step.writes.size(), "kernels: ", step.name, " gave ", results.size(),
                 " tensors, not ", step.writes.size());
@@ -432,9 +438,9 @@ Kernels::Failure Kernels::attempt(std::span<at::Tensor> inputs, std::span<const 
     with.release = [allocator](void* memory) { allocator->raw_deallocate(memory); };
     const runtime::Outcome outcome = body_->runner.run(run.memory, {symbols.begin(), symbols.end()}, with);
     if (outcome != runtime::Outcome::kDone) {
-      base::check(!run.changed,
+      base::check(run.take_back(),
                   "kernels: an index is out of range, or an integer is divided by zero, and the call "
-                  "cannot be repeated to say more: random numbers were drawn or inputs let go");
+                  "cannot be repeated to say more: inputs were let go");
       return body_->around.fallback->run(inputs, symbols, outputs);
     }
     run.store();
@@ -442,7 +448,7 @@ Kernels::Failure Kernels::attempt(std::span<at::Tensor> inputs, std::span<const 
   } catch (...) {
     outputs.clear();
     no_memory = run.allocates || is_no_memory(std::current_exception());
-    return {std::current_exception(), 0, run.changed};
+    return {std::current_exception(), 0, !run.take_back()};
   }
   return {};
 }

@@ -9,6 +9,8 @@
 #include <string>
 
 #include "aten/boxed_internal.h"
+#include "aten/convert_internal.h"
+#include "aten/generators_internal.h"
 #include "base/check.h"
 
 namespace magneto::aten {
@@ -23,7 +25,7 @@ struct Step {
   std::vector<ValueId> outputs;  ///< invalid: undefined, or nobody reads it
   std::vector<ValueId> drops;    ///< not read later, but too late to move
   bool grad = true;
-  bool changes = false;  ///< writes to memory of an input, or draws random numbers
+  bool changes = false;  ///< writes to memory of an input
 };
 
 // Grad mode of the steps; the caller's comes back at the end, also when a step throws.
@@ -115,7 +117,6 @@ struct Program::Body {
           const c10::AliasInfo* alias = step.op->handle.schema().arguments()[a].alias_info();
           if ((alias && alias->isWrite() && !step.op->factory) || step.op->bumps_versions) ++counted[memory];
         }
-      step.changes = step.changes || step.op->random;
       if (shares != kNone)
         for (ValueId output : graph.nodes()[s].outputs)
           if (output.valid()) root[output.index()] = shares;
@@ -142,6 +143,19 @@ void store(const Step& step, torch::jit::Stack& stack, std::vector<at::Tensor>& 
     const ValueId id = step.outputs[output++];
     if (id.valid()) values[id.index()] = std::move(tensor);
   });
+}
+
+/// An operator that raises in the middle may have written a part, and what it writes depends on what is there: to run
+/// it once more is not the same. Others write the same numbers again.
+bool writes_by_and_by(const Step& step) {
+  const std::string& name = step.op->handle.schema().name();
+  constexpr std::string_view kThese[] = {"aten::masked_scatter_", "aten::index_add_", "aten::scatter_add_",
+                                         "aten::scatter_reduce_"};
+  if (std::find(std::begin(kThese), std::end(kThese), name) != std::end(kThese)) return true;
+  const auto& arguments = step.op->handle.schema().arguments();
+  for (size_t a = 0; a < step.slots.size(); ++a)
+    if (arguments[a].name() == "accumulate") return !step.slots[a].constant.isBool() || step.slots[a].constant.toBool();
+  return false;
 }
 
 }  // namespace
@@ -190,16 +204,21 @@ Program::Failure Program::run(std::span<at::Tensor> inputs, std::span<const int6
   GradModeOfSteps grad_mode;
   torch::jit::Stack& stack = scratch->stack;
   Failure failure;
+  Drawn drawn;
   for (const Step& step : body.steps) {
     stack.clear();
     grad_mode.set(step.grad);
     try {
+      if (step.op->random)
+        for (ValueId id : step.outputs)
+          if (id.valid()) drawn.note(to_torch(body.graph.value(id).type.device));
       for (const Slot& slot : step.slots) push(slot, values, symbols, stack);
       call(*step.op, stack);
       store(step, stack, values);
       for (ValueId dropped : step.drops) values[dropped.index()] = at::Tensor();
     } catch (...) {
       failure.error = std::current_exception();
+      failure.changed = failure.changed || (step.changes && writes_by_and_by(step)) || !drawn.take_back();
       return failure;
     }
     failure.changed = failure.changed || step.changes;

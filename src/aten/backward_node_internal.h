@@ -42,9 +42,11 @@ class TrainingPlan {
   std::vector<size_t> not_by_all;           ///< where there are stops: those that some tangents give no gradient
   std::vector<types::TensorType> tangents;  ///< types of the tangents
   std::vector<uint32_t> versions;           ///< of each value of the program's graph: how often it is written to
-  std::vector<c10::Device> random_on;       ///< devices whose generators the program draws from
-  std::unique_ptr<Program> roots_again;     ///< the program with its differentiable roots as outputs
-  std::vector<at::Tensor> examples;         ///< inputs without data
+  std::vector<size_t>
+      counted;  ///< inputs whose version eager counts: stored to, or looked at otherwise by t_() of a view
+  std::vector<c10::Device> random_on;    ///< devices whose generators the program draws from
+  std::unique_ptr<Program> roots_again;  ///< the program with its differentiable roots as outputs
+  std::vector<at::Tensor> examples;      ///< inputs without data
   TrainingFacts facts;
   CompileGraph compile;
 

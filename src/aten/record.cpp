@@ -6,6 +6,8 @@
 //   4  No types, or an operator that may fail on data: flush, run it now, and write it down as run.
 //
 // An error of the user's is no type in step 2: the operator then runs for real and raises eager's own error in step 4.
+#include <c10/core/InferenceMode.h>
+
 #include <ATen/core/boxing/KernelFunction.h>
 #include <torch/library.h>
 
@@ -461,6 +463,11 @@ class Recording {
           break;
         case Kind::kView:
           tensors[r] = state_.make_view(tensor_at(result.of, result.item), std::move(result.type), &outputs[r]);
+          if (op_.name == "aten::view.dtype" && c10::InferenceMode::is_enabled()) {
+            // a new tensor for torch: that of a normal one is an inference tensor, as no other view is
+            c10::DispatchKeySet& keys = KeysOf::of(*tensors[r].unsafeGetTensorImpl());
+            keys = keys - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+          }
           break;
         case Kind::kSame:
           tensors[r] = tensor_at(result.of, result.item);

@@ -145,9 +145,9 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
   for (const Root& root : joint.roots)
     if (root.from == Root::From::kInput) needed[root.index] = inputs[root.index];
   c10::SmallVector<uint32_t, 8> versions;
-  for (const size_t stored : joint.stored) {
-    needed[stored] = inputs[stored];
-    versions.push_back(inputs[stored].is_inference() ? 0 : static_cast<uint32_t>(inputs[stored]._version()));
+  for (const size_t counted : plan_->counted) {
+    needed[counted] = inputs[counted];
+    versions.push_back(inputs[counted].is_inference() ? 0 : static_cast<uint32_t>(inputs[counted]._version()));
   }
 
   c10::SmallVector<at::Tensor, 16> results;
@@ -159,12 +159,12 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
   }
 
   const Graph& graph = plan_->program->graph();
-  for (size_t k = 0; k < joint.stored.size(); ++k) {
-    const size_t stored = joint.stored[k];
-    if (needed[stored].is_inference()) continue;
-    const uint32_t wanted = versions[k] + plan_->versions[graph.inputs()[stored].index()];
-    while (needed[stored]._version() < wanted) needed[stored].unsafeGetTensorImpl()->bump_version();
-    if (node) node->originals[stored].version = static_cast<uint32_t>(needed[stored]._version());
+  for (size_t k = 0; k < plan_->counted.size(); ++k) {
+    const size_t counted = plan_->counted[k];
+    if (needed[counted].is_inference()) continue;
+    const uint32_t wanted = versions[k] + plan_->versions[graph.inputs()[counted].index()];
+    while (needed[counted]._version() < wanted) needed[counted].unsafeGetTensorImpl()->bump_version();
+    if (node) node->originals[counted].version = static_cast<uint32_t>(needed[counted]._version());
   }
   std::vector<at::Tensor> roots(joint.roots.size());
   for (size_t r = 0; r < roots.size(); ++r) {
@@ -345,6 +345,8 @@ std::shared_ptr<Executable> make_node(std::shared_ptr<Program> program, std::spa
   plan->readers = part.readers;
   plan->examples = without_data(examples);
   plan->versions = count_versions(recorded);
+  for (size_t i = 0; i < recorded.inputs().size(); ++i)
+    if (plan->versions[recorded.inputs()[i].index()] > 0) plan->counted.push_back(i);
   plan->random_on = random_devices(recorded);
   for (const at::Tensor& example : examples) plan->traced_grad.push_back(example.requires_grad());
   for (size_t i = 0; i < examples.size(); ++i)

@@ -254,13 +254,16 @@ Value CTarget::division(Op op, const Value& a, const Value& b) {
   });
 }
 
-Value CTarget::library_unless(const Value& fine, const Value& result, Op op, const Value& a, const Value& b) {
+Value CTarget::library_unless(const Value& fine, const Value& result, Op op, const Value& a, const Value* b) {
   const std::string_view t = types::name(a.type.dtype);
   const std::string name = concat(loop::traits(op).name, "_unless");
-  return function(name, result.type, {&result, &fine, &a, &b}, false, [&] {
-    return concat(function_head(), t, " ", name, "_", t, "(", t, " result, bool fine, ", t, " a, ", t,
-                  " b) { return fine ? result : ", library_call(op, a.type.dtype, "a, b"), "; }\n");
-  });
+  const auto text = [&] {
+    return concat(function_head(), t, " ", name, "_", t, "(", t, " result, bool fine, ", t, " a",
+                  b ? concat(", ", t, " b") : "",
+                  ") { return fine ? result : ", library_call(op, a.type.dtype, b ? "a, b" : "a"), "; }\n");
+  };
+  if (b) return function(name, result.type, {&result, &fine, &a, b}, false, text);
+  return function(name, result.type, {&result, &fine, &a}, false, text);
 }
 
 Value CTarget::function_of_two(Op op, const Value& a, const Value& b) {

@@ -25,7 +25,7 @@ class CTarget : public Target {
   Value binary(loop::Op op, const Value& a, const Value& b) override;
   Value where(const Value& condition, const Value& a, const Value& b) override;
   Value fma(const Value& a, const Value& b, const Value& c) override;
-  Value library_unless(const Value& fine, const Value& result, loop::Op op, const Value& a, const Value& b) override;
+  Value library_unless(const Value& fine, const Value& result, loop::Op op, const Value& a, const Value* b) override;
   Value cast(loop::Dtype to, const Value& a) override;
   Value bits(loop::Dtype to, const Value& a) override;
   Value splat(const Value& a, int lanes) override;

@@ -4,7 +4,8 @@
 // log:   x = 2^e (1 + f) with 1 + f in [sqrt 1/2, sqrt 2], log (1 + f) = f - f^2 / 2 + f^3 P(f).
 // tanh:  an odd polynomial near 0, else 1 - 2 / (e^2x + 1).
 // erf:   an odd polynomial near 0, else one of the distance from the middle of [0.92, 3.92], behind which it is 1.
-// sin, cos, tan: reduced by multiples of pi/2 and evaluated in f64: the reduction needs its digits anyway.
+// sin, cos, tan: reduced by multiples of pi/2 and evaluated in f64: the reduction needs its digits anyway. From 1e15 on
+//        they are the library's.
 // atan, atan2: of the smaller part divided by the larger one, then turned into the right eighth of the circle.
 // asin, acos: an odd polynomial up to 1/2; beyond it of sqrt((1 - |x|) / 2), which is half of the angle from the end.
 // sinh, cosh: e^|x| / 2 and its inverse; sinh near 0 by an odd polynomial.
@@ -97,7 +98,9 @@ class Formula {
                        0.0038232197985053062, -0.012696660123765469, 0.011911672540009022, 0.0056516979821026325,
                        -0.03468916565179825, 0.05708055570721626, -0.057441238313913345, 0.03891957178711891,
                        -0.017581401392817497, 0.004843192175030708, 0.9993792772293091});
-    const Value large = t_.binary(Op::kCopysign, least(real(1), y), x);
+    // exactly 1 at the end: gelu multiplies what is left to 1 by x, whatever x is
+    const Value far = where(compare(Op::kGe, a, real(3.92)), real(1), least(real(1), y));
+    const Value large = t_.binary(Op::kCopysign, far, x);
     return where(compare(Op::kLt, a, real(0.92)), small, large);
   }
 
@@ -162,7 +165,7 @@ class Formula {
     const Value beyond = compare(Op::kLt, mul(rest, t_.binary(Op::kCopysign, number(1), a)), number(0));
     const Value r = where(beyond, add(rest, t_.binary(Op::kCopysign, b, a)), rest);
     const Value whole = keep(where(compare(Op::kEq, n, number(0)), a, r), "r");  // b may be infinite
-    return t_.library_unless(fine, t_.binary(Op::kCopysign, whole, a), Op::kFmod, a, b);
+    return t_.library_unless(fine, t_.binary(Op::kCopysign, whole, a), Op::kFmod, a, &b);
   }
 
   Value pow(const Value& x, const Value& y) {
@@ -204,14 +207,16 @@ class Formula {
     const Value quarter = keep(sub(turn, mul(real64(4), t_.unary(Op::kFloor, mul(turn, real64(0.25))))), "quarter");
     const auto is = [&](double q) { return compare(Op::kEq, quarter, real64(q)); };
     const Value odd = keep(t_.binary(Op::kOr, is(1), is(3)), "odd");
+    // beyond, n has more digits than an f64
+    const Value fine = t_.unary(Op::kNot, compare(Op::kGe, t_.unary(Op::kAbs, x), real(1e15)));
     if (op == Op::kTan) {
       const Value top = where(odd, cosine, sine), bottom = where(odd, t_.unary(Op::kNeg, sine), cosine);
-      return zero_stays(x, t_.cast(Dtype::kF32, div(top, bottom)));
+      return t_.library_unless(fine, zero_stays(x, t_.cast(Dtype::kF32, div(top, bottom))), op, x);
     }
     const Value size = keep(where(odd, cosine, sine), "size");
     const Value negative = t_.binary(Op::kGe, quarter, real64(2));
     const Value y = t_.cast(Dtype::kF32, where(negative, t_.unary(Op::kNeg, size), size));
-    return op == Op::kSin ? zero_stays(x, y) : y;
+    return t_.library_unless(fine, op == Op::kSin ? zero_stays(x, y) : y, op, x);
   }
 
  private:

@@ -75,8 +75,9 @@ class Target {
   virtual Value fma(const Value& a, const Value& b, const Value& c) = 0;
   /// a * 2^n for a whole n (of a's type), where one instruction does it; overflow and denormal results included.
   virtual std::optional<Value> scaled(const Value& /*a*/, const Value& /*n*/) { return std::nullopt; }
-  /// `result` where all lanes are `fine`, else what the library's function of two numbers gives.
-  virtual Value library_unless(const Value& fine, const Value& result, loop::Op op, const Value& a, const Value& b) = 0;
+  /// `result` where all lanes are `fine`, else what the library's function of one or two numbers gives.
+  virtual Value library_unless(const Value& fine, const Value& result, loop::Op op, const Value& a,
+                               const Value* b = nullptr) = 0;
   virtual Value cast(loop::Dtype to, const Value& a) = 0;
   virtual Value bits(loop::Dtype to, const Value& a) = 0;
   virtual Value splat(const Value& a, int lanes) = 0;

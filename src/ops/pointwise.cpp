@@ -209,6 +209,14 @@ Element power_body(Body& b) {
   return pow(x, b.x(1));
 }
 
+// torch rounds a number to the tensors' dtype first. What is left of a division tells.
+template <loop::Op op>
+Element rest_of(Body& b) {
+  b.promote({0, 1});
+  const auto operand = [&](size_t k) { return tensor(b.call, k) ? b.x(k) : cast(b.dtype, cast(b.type.dtype, b.x(k))); };
+  return binary(op, operand(0), operand(1));
+}
+
 template <loop::Op op>
 Element logical(Body& b) {
   b.dtype = Dtype::kBool;
@@ -220,8 +228,10 @@ Element fmax_of(Element a, Element b) { return where(is_nan(a), b, where(is_nan(
 Element fmin_of(Element a, Element b) { return where(is_nan(a), b, where(is_nan(b), a, min(a, b))); }
 // By the larger one, so that no square overflows.
 Element hypot_of(Element a, Element b) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const Element most = max(abs(a), abs(b)), least = min(abs(a), abs(b)), ratio = least / most;
-  return where((most == 0) | (most == std::numeric_limits<double>::infinity()), most, most * sqrt(1 + ratio * ratio));
+  const Element finite = where(most == 0, most, most * sqrt(1 + ratio * ratio));
+  return where((abs(a) == kInfinity) | (abs(b) == kInfinity), a.number(kInfinity), finite);  // also beside a NaN
 }
 Element log_add_exp(Element a, Element b) {
   const Element sum = max(a, b) + log1p(exp(-abs(a - b)));
@@ -317,14 +327,14 @@ constexpr Op kOps[] = {
      .writes = kFirst,
      .may_raise_on_data = true,
      .functional = "aten::floor_divide"},
-    DIVIDES("remainder", ".Tensor", quotient, quotient_, of_two<loop::Op::kMod>),
-    DIVIDES("remainder", ".Scalar", quotient, quotient_, of_two<loop::Op::kMod>),
+    DIVIDES("remainder", ".Tensor", quotient, quotient_, rest_of<loop::Op::kMod>),
+    DIVIDES("remainder", ".Scalar", quotient, quotient_, rest_of<loop::Op::kMod>),
     {.name = "aten::remainder.Scalar_Tensor",
      .type = quotient,
      .may_raise_on_data = true,
-     .body = of_two<loop::Op::kMod>},
-    DIVIDES("fmod", ".Tensor", quotient, quotient_, of_two<loop::Op::kFmod>),
-    DIVIDES("fmod", ".Scalar", quotient, quotient_, of_two<loop::Op::kFmod>),
+     .body = rest_of<loop::Op::kMod>},
+    DIVIDES("fmod", ".Tensor", quotient, quotient_, rest_of<loop::Op::kFmod>),
+    DIVIDES("fmod", ".Scalar", quotient, quotient_, rest_of<loop::Op::kFmod>),
     {.name = "aten::pow.Tensor_Tensor", .type = pointwise<To::kCommon, kNoBool, 0, 1>, .body = of_two<loop::Op::kPow>},
     {.name = "aten::pow_.Tensor",
      .type = pointwise_<To::kCommon, kNoBool, 0, 1>,

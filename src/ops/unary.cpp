@@ -40,8 +40,8 @@ Element asinh_of(Element x) {
   return copysign(where(a > 1e8, log(a) + M_LN2, near), x);
 }
 Element acosh_of(Element x) {
-  const Element t = x - 1;
-  return where(x > 1e8, log(x) + M_LN2, log1p(t + sqrt(t * (t + 2))));
+  const Element t = x - 1, near = where(t < 0, x.number(std::nan("")), log1p(t + sqrt(t * (t + 2))));
+  return where(x > 1e8, log(x) + M_LN2, near);
 }
 Element atanh_of(Element x) { return 0.5 * (log1p(x) - log1p(-x)); }
 Element exp2_of(Element x) { return pow(x.number(2), x); }

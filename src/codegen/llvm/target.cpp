@@ -279,17 +279,17 @@ Value LlvmTarget::integer_division(Op op, const Value& a, const Value& b) {
   return known ? result : where(is_zero, zero, result);
 }
 
-Value LlvmTarget::library_unless(const Value& fine, const Value& result, Op op, const Value& a, const Value& b) {
+Value LlvmTarget::library_unless(const Value& fine, const Value& result, Op op, const Value& a, const Value* b) {
   const Type type = a.type, one{type.dtype, 1};
   const int lanes = type.lanes;
   const std::string name = concat(loop::traits(op).name, ".unless.", mangled(type)), t = type_name(type);
   const std::string called = concat(loop::traits(op).name, type.dtype == Dtype::kF32 ? "f" : ""), e = type_name(one);
-  declarations_.try_emplace(called, concat("declare ", e, " @", called, "(", e, ", ", e, ")\n"));
+  declarations_.try_emplace(called, concat("declare ", e, " @", called, "(", e, b ? concat(", ", e) : "", ")\n"));
   const std::string masks = type_name(fine.type), all = concat("llvm.vector.reduce.and.", mangled(fine.type));
   if (lanes > 1) declarations_.try_emplace(all, concat("declare i1 @", all, "(", masks, ")\n"));
   if (!declarations_.count(name)) {
-    std::string text = concat("define internal ", t, " @", name, "(", masks, " %fine, ", t, " %result, ", t, " %a, ", t,
-                              " %b) nounwind {\n");
+    std::string text = concat("define internal ", t, " @", name, "(", masks, " %fine, ", t, " %result, ", t, " %a",
+                              b ? concat(", ", t, " %b") : "", ") nounwind {\n");
     if (lanes > 1) text += concat("  %all = call i1 @", all, "(", masks, " %fine)\n");
     text += concat("  br i1 %", lanes > 1 ? "all" : "fine", ", label %often, label %rarely\noften:\n  ret ", t,
                    " %result\nrarely:\n");
@@ -299,16 +299,18 @@ Value LlvmTarget::library_unless(const Value& fine, const Value& result, Op op, 
         text += concat("  %", of, k, " = extractelement ", t, " %", of, ", i32 ", k, "\n");
         return concat(e, " %", of, k);
       };
-      const std::string x = part("a"), y = part("b");
-      text += concat("  %r", k, " = call ", e, " @", called, "(", x, ", ", y, ")\n");
+      std::string arguments = part("a");
+      if (b) arguments += concat(", ", part("b"));
+      text += concat("  %r", k, " = call ", e, " @", called, "(", arguments, ")\n");
       if (lanes > 1)
         text += concat("  %s", k, " = insertelement ", t, k ? concat(" %s", k - 1) : " poison", ", ", e, " %r", k,
                        ", i32 ", k, "\n");
     }
     declarations_[name] = concat(text, "  ret ", t, lanes > 1 ? " %s" : " %r", lanes - 1, "\n}\n");
   }
-  return pure(
-      concat("call ", t, " @", name, "(", typed(fine), ", ", typed(result), ", ", typed(a), ", ", typed(b), ")"), type);
+  return pure(concat("call ", t, " @", name, "(", typed(fine), ", ", typed(result), ", ", typed(a),
+                     b ? concat(", ", typed(*b)) : "", ")"),
+              type);
 }
 
 Value LlvmTarget::real_division(Op op, const Value& a, const Value& b) {

@@ -30,7 +30,7 @@ class LlvmTarget : public Target {
   Value binary(loop::Op op, const Value& a, const Value& b) override;
   Value where(const Value& condition, const Value& a, const Value& b) override;
   Value fma(const Value& a, const Value& b, const Value& c) override;
-  Value library_unless(const Value& fine, const Value& result, loop::Op op, const Value& a, const Value& b) override;
+  Value library_unless(const Value& fine, const Value& result, loop::Op op, const Value& a, const Value* b) override;
   std::optional<Value> scaled(const Value& a, const Value& n) override;
   Value cast(loop::Dtype to, const Value& a) override;
   Value bits(loop::Dtype to, const Value& a) override;

@@ -306,6 +306,28 @@ PyObject* Recorder::call_cached(Activation& self, PyObject* wrapper, PyObject* c
   return result;
 }
 
+// Where no gradient is needed, torch.max_pool1d fills the memory of its result itself, and no operator tells. The one
+// that gives positions, too, is an operator.
+static bool pools_past_the_dispatcher(PyObject* input) {
+  if (!is_tensor(input)) return false;
+  const at::Tensor& tensor = tensor_of(input);
+  return tensor.is_cpu() && at::isFloatingType(tensor.scalar_type()) &&
+         !(tensor.requires_grad() && c10::GradMode::is_enabled());
+}
+static PyObject* max_pool1d(PyObject* plain, PyObject* const* args, size_t count, PyObject* kwnames) {
+  static PyObject* const other = [] {
+    const Ref torch = Ref::take(PyImport_ImportModule("torch"));
+    return torch ? PyObject_GetAttrString(torch.get(), "max_pool1d_with_indices") : nullptr;
+  }();
+  const Ref input = Ref::take(PyObject_CallMethod(args[0], "contiguous", nullptr));  // and so is the result
+  std::vector<PyObject*> all(args, args + total_count(count, kwnames));
+  all[0] = input.get();
+  const Ref both = Ref::take(other && input ? PyObject_Vectorcall(other, all.data(), count, kwnames) : nullptr);
+  if (both) return Py_NewRef(PyTuple_GET_ITEM(both.get(), 0));
+  PyErr_Clear();  // it says so in its own words
+  return PyObject_Vectorcall(plain, args, count, kwnames);
+}
+
 PyObject* Recorder::call_script(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                                 PyObject* kwnames) {
   size_t count = total_count(nargsf, kwnames);
@@ -522,6 +544,10 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
         return stop(self, Stop::kTensorData, "torch.tensor of a list of tensors");
       // torch warns a user that symbolic sizes are not its best path there; no user asked for any.
       if (sketch_ && name.ends_with("lstm")) sketch_->give_up("an LSTM has no symbolic sizes in torch");
+      if (name == "torch.max_pool1d" && count > 0 && pools_past_the_dispatcher(args[0]))
+        return torch_leaf(self, name, {args, count}, [&](PyObject* const* of) {
+          return max_pool1d(callable, of, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
+        });
       if (!bound || !sketch_)
         return torch_leaf(self, name, {args, count}, [&](PyObject* const* of) {
           return PyObject_Vectorcall(callable, of, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);

@@ -133,11 +133,14 @@ def observe(program, call, function, device="cpu", perturb=None, mode=None):
             seen.fact("grad None", name, "None")
         else:
             seen.fact("grad None", name, "a tensor")
-            seen.tensor("grad", name, leaf.grad, "grad strides")
-    seen.fact("random state", "", hash(bytes(torch.get_rng_state().numpy())))
+            seen.tensor("grad", name, leaf.grad)
+            # what AccumulateGrad promises; of a dimension of one element nothing
+            seen.facts["strides of .grad", name] = [s for s, n in zip(seen.facts.pop(("strides", name)), leaf.grad.shape) if n > 1]
+    # by the numbers that come next: a state that was set once more has other bytes, and gives the same
+    seen.fact("random state", "", torch.rand(2).tolist())
     if device == "cuda":
         torch.cuda.synchronize()
-        seen.fact("random state", "cuda", hash(bytes(torch.cuda.get_rng_state().numpy())))
+        seen.fact("random state", "cuda", torch.rand(2, device="cuda").tolist())
     seen.tensors = dict(outputs)
     return seen
 
@@ -257,6 +260,22 @@ EPSILON = {torch.float16: 2.0 ** -10, torch.bfloat16: 2.0 ** -7, torch.float32: 
            torch.complex64: 2.0 ** -22, torch.complex128: 2.0 ** -51}
 
 
+NORMS = re.compile(r"(native_|_native_|cudnn_|_fused_)?(batch|layer|group|instance|rms)_?norm|var|std|linalg_vector_norm|norm")
+
+
+def no_answer(function, args):
+    """Whether torch leaves open what an operator gives for these arguments: the sign and the bits of a NaN, integers
+    divided by zero on a GPU."""
+    name, first = function._schema.name.split("::")[1].removesuffix("_"), args[0] if args else None
+    if name in ("signbit", "copysign") or name == "view" and function._overloadname == "dtype":
+        of = args[1] if name == "copysign" else first
+        return isinstance(of, torch.Tensor) and (of.is_floating_point() or of.is_complex()) and bool(of.isnan().any())
+    if name in ("fmod", "remainder", "floor_divide", "div") and len(args) > 1 and isinstance(first, torch.Tensor) and first.is_cuda:
+        by = args[1]
+        return isinstance(by, torch.Tensor) and not by.is_floating_point() and not by.is_complex() and bool((by == 0).any())
+    return False
+
+
 class Noise(TorchDispatchMode):
     """Eager with noise in the last place of each result. `undefined`: a conversion whose result C++ does not define."""
 
@@ -265,8 +284,12 @@ class Noise(TorchDispatchMode):
         self.generator, self.undefined = torch.Generator().manual_seed(seed), False
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        out = function(*args, **(kwargs or {}))
         name = function._schema.name.split("::")[1]
+        self.undefined |= no_answer(function, args)
+        if NORMS.match(name):  # what is left of equal numbers is noise, and it is divided by noise
+            args = [self.noisy(a) if isinstance(a, torch.Tensor) and a.dtype in EPSILON and not declared.is_write else a
+                    for a, declared in zip(args, function._schema.arguments)]
+        out = function(*args, **(kwargs or {}))
         if name in ("_to_copy", "copy_"):
             source, made = args[1 if name == "copy_" else 0], out
             if source.dtype.is_floating_point and not (made.dtype.is_floating_point or made.dtype.is_complex) and source.numel():
@@ -279,13 +302,15 @@ class Noise(TorchDispatchMode):
             for item, declared in zip(returned, function._schema.returns):
                 views = declared.alias_info is not None and not declared.alias_info.is_write
                 if isinstance(item, torch.Tensor) and item.dtype in EPSILON and not views:
-                    noise = torch.randn(item.shape, generator=self.generator, dtype=torch.float64).clamp(-2, 2).to(item.device)
                     try:
-                        item.copy_(item * (1 + EPSILON[item.dtype] * noise).to(
-                            torch.complex128 if item.is_complex() else torch.float64))
+                        item.copy_(self.noisy(item))
                     except RuntimeError:
                         pass  # expanded: several elements are one
         return out
+
+    def noisy(self, t):
+        noise = torch.randn(t.shape, generator=self.generator, dtype=torch.float64).clamp(-2, 2).to(t.device)
+        return (t * (1 + EPSILON[t.dtype] * noise).to(torch.complex128 if t.is_complex() else torch.float64)).to(t.dtype)
 
 
 def perturbed(round):
@@ -339,7 +364,7 @@ class Spread:
 # From the worst to the least; the first that is found names the failure.
 KINDS = ["guard", "exception", "structure", "dtype", "shape", "value", "mutation", "later", "alias", "identity", "grad None", "grad",
          "grad: dtype", "grad: shape", "hook", "hook: dtype", "hook: shape", "hooks", "strides", "offset", "conj", "autograd", "input", "version",
-         "random state", "grad strides", "hook strides", "hook order", "output version"]
+         "random state", "strides of .grad", "grad strides", "hook strides", "hook order", "output version"]
 
 
 def differences(program, call, function, device, want, have, ignore=()):

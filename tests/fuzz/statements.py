@@ -559,7 +559,7 @@ def swapped_(g):
     """Several tensors at once."""
     v = g.pick(is_float)
     w = g.alike(v, is_float)
-    return Line(g.one_of(f"torch._foreach_add_([{v}], 1.0)", f"torch._foreach_mul_([{v}, {v}.clone()], 2.0)", f"{v}.data.add_(1)" if g.chance(0.3) else f"{v}.detach().mul_(2)",
+    return Line(g.one_of(f"torch._foreach_add_([{v}], 1.0)", f"torch._foreach_mul_([{v}, {v}.clone()], 2.0)", f"{v}.data.add_(1)" if g.chance(0.3) and not v.requires_grad else f"{v}.detach().mul_(2)",
                          f"torch._foreach_add_([{v}], [{w}], alpha=0.5)", f"{v}.detach().zero_()"))
 
 
@@ -833,7 +833,7 @@ def foreign(g):
     texts = [f"fuzz.scaled({v}, 2.0)", f"fuzz.unknown({v})", Line(f"fuzz.shifted_({v}, 0.5)"), f"fuzz.scaled({v}, 0.5)"]
     others = g.vars(lambda t: t.dtype == v.dtype and t.shape == v.shape)
     texts.append(Names(f"fuzz.two({v}, {g.rng.choice(others)})"))
-    if v.dim() == 4 and v.dtype in (torch.float32, torch.float64):
+    if v.dim() == 4 and v.dtype in (torch.float32, torch.float64) and v.numel():  # of no pixels it reads beside the image
         texts += [f"torchvision.ops.roi_align({v}, torch.tensor([[0.0, 0.0, 0.0, 2.0, 2.0]], dtype={v.dtype}{g.factory()}), 2)"] * 4
     if v.dim() == 2 and v.shape[1] == 4 and v.dtype is torch.float32:
         texts += [f"torchvision.ops.nms(torch.cat([{v}[:, :2], {v}[:, :2] + 1], 1), {v}[:, 0], 0.5)"] * 3

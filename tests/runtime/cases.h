@@ -116,11 +116,13 @@ inline std::vector<Case> rows_of(const std::vector<int>& lengths) {
   return list;
 }
 
-/// The only extern calls of these plans: a sort, and twice the elements.
+/// The only extern calls of these plans: a sort, and twice the elements of s0 rows of s1, or of as many times more as
+/// its argument says.
 inline void call_extern(const plan::Step& step, void* const* buffers, const std::vector<int64_t>& symbols) {
   if (step.name == "magneto::sort") return sort(step, buffers, symbols);
   ASSERT_EQ(step.name, "double");
-  for (int64_t k = 0; k < symbols[0] * symbols[1]; ++k)
+  const int64_t times = step.arguments.empty() ? 1 : std::stoll(step.arguments);
+  for (int64_t k = 0; k < symbols[0] * symbols[1] * times; ++k)
     static_cast<float*>(buffers[1])[k] = 2 * static_cast<float*>(buffers[0])[k];
 }
 

@@ -46,7 +46,16 @@ std::optional<Sizes> view_strides(const Call& call, const TensorType& self, cons
     if (sizes == self.sizes) return self.strides;
     return known(contiguous(call, self)) ? std::optional(types::contiguous_strides(sizes)) : std::nullopt;
   }
-  if (*empty) return sizes == self.sizes ? self.strides : types::contiguous_strides(sizes);
+  if (*empty) {  // the same sizes keep their strides
+    bool all = sizes.size() == self.sizes.size(), none = !all;
+    for (size_t d = 0; d < sizes.size() && !none; ++d) {
+      const Truth same = equal(call, sizes[d], self.sizes[d]);
+      all = all && same == true;
+      none = same == false;
+    }
+    if (!all && !none) return std::nullopt;
+    return all ? self.strides : types::contiguous_strides(sizes);
+  }
   Sizes strides(sizes.size());
   size_t left = sizes.size();  // dimensions of the view that have no stride yet
   Expr base = self.strides.back(), chunk = 1, filled = 1;

@@ -216,9 +216,9 @@ bool Symbols::decide(const Condition& question) {
     if (const auto answer = types::known(question, least_)) return *answer;
   const bool holds = question.holds(hints_);
   Condition truth = holds ? question : opposite(question);
-  // A size that is a certain number must look like it in every type (types/solve.h).
-  const bool is_number = truth.relation == Relation::kEq && (truth.left.is_constant() || truth.right.is_constant());
-  if (is_number && !types::Solution({truth}).implies(truth))
+  // A size that is one must look like it in every type (types/solve.h).
+  const bool is_one = truth.relation == Relation::kEq && (truth.left == Expr(1) || truth.right == Expr(1));
+  if (is_one && !types::Solution({truth}).implies(truth))
     for (const uint32_t symbol : symbols) require({Expr::symbol(symbol), Relation::kEq, hints_[symbol]});
   require(std::move(truth));
   return holds;

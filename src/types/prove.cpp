@@ -205,10 +205,70 @@ void Prover::back_to(const Mark& mark) {
   next_ = mark.next;
 }
 
-bool Prover::never_negative(const Expr& e) {
+bool Prover::never_negative(const Expr& given) {
+  const Expr e = without_extremes(given);
   if (e.is_constant()) return e.value_or(-1) >= 0;
   fuel_ = kFuel;
-  return prove(e, kDepth);
+  return prove(e, kDepth) || by_products(e);
+}
+
+/// By facts about products, which say nothing of one symbol alone: s0 * s1 == s2 * s3, where a tensor is looked at with
+/// other sizes.
+bool Prover::by_products(const Expr& e) {
+  const auto same = [](const Term& a, const Term& b) {
+    return std::equal(a.atoms.begin(), a.atoms.end(), b.atoms.begin(), b.atoms.end(),
+                      [](const AtomPtr& one, const AtomPtr& other) { return equal(*one, *other); });
+  };
+  for (const Fact& fact : facts_) {
+    int64_t times_fact = 0;
+    for (const Term& part : fact.e.node()->terms)
+      for (const Term& term : e.node()->terms)
+        if (part.atoms.size() > 1 && term.factor % part.factor == 0 && same(part, term))
+          times_fact = std::max(times_fact, term.factor / part.factor);
+    if (times_fact > 0 && prove(sum(e, Expr(-times_fact), fact.e), kDepth)) return true;
+  }
+  return false;
+}
+
+/// max(s0, 1) is s0 where s0 is known to be positive: torch's strides are products of such. They meet the sizes only
+/// when they look like them.
+Expr Prover::without_extremes(const Expr& e) const {
+  using Kind = Atom::Kind;
+  const auto holds_one = [](const Expr& of, const auto& self) -> bool {
+    if (of.is_constant()) return false;
+    for (const Term& term : of.node()->terms)
+      for (const AtomPtr& a : term.atoms) {
+        if (a->kind == Kind::kMin || a->kind == Kind::kMax) return true;
+        for (const Expr& operand : a->operands)
+          if (self(operand, self)) return true;
+      }
+    return false;
+  };
+  if (!holds_one(e, holds_one)) return e;
+  const auto made_of = [&](const AtomPtr& a) -> Expr {
+    if (a->kind == Kind::kSymbol) return sum_of(0, {Term{1, {a}}});
+    std::vector<Expr> operands;
+    for (const Expr& operand : a->operands) operands.push_back(without_extremes(operand));
+    if (a->kind == Kind::kFloorDiv) return Expr::floor_div(operands[0], operands[1]);
+    if (a->kind == Kind::kMod) return Expr::mod(operands[0], operands[1]);
+    const bool most = a->kind == Kind::kMax;
+    Expr best = operands[0];
+    for (size_t k = 1; k < operands.size(); ++k) {
+      const Expr &one = best, &other = operands[k];
+      if (simple(most ? other - one : one - other))
+        best = other;
+      else if (!simple(most ? one - other : other - one))
+        best = most ? Expr::max(one, other) : Expr::min(one, other);
+    }
+    return best;
+  };
+  Known made = Expr(e.node()->constant);
+  for (const Term& term : e.node()->terms) {
+    Known product = Expr(term.factor);
+    for (const AtomPtr& a : term.atoms) product = times(product, made_of(a));
+    made = sum(made, Expr(1), product);
+  }
+  return made.value_or(e);
 }
 
 /// The byte after its last element.
@@ -226,7 +286,8 @@ bool Prover::lies_inside(const TensorType& view, const TensorType& of) {
   const auto fine = [&](const Expr& e) { return never_negative(e); };
   const auto some = [&](const Expr& e) { return is_positive(e); };
   const bool inside = std::all_of(view.strides.begin(), view.strides.end(), fine) && fine(view.offset) &&
-                      std::all_of(of.sizes.begin(), of.sizes.end(), some) && fine(end_of(of) - end_of(view));
+                      (std::all_of(of.sizes.begin(), of.sizes.end(), some) || some(numel(of.sizes))) &&
+                      fine(end_of(of) - end_of(view));
   back_to(before);
   return inside;
 }
@@ -255,8 +316,9 @@ bool Prover::prove(const std::optional<Expr>& given, int depth) {
   const AtomPtr x = first_to_leave(e);
   const auto parts = isolate(e, *x);
   if (!parts) return false;
-  const bool rises = simple(parts->factor);
-  if (!rises && !simple(-parts->factor)) return false;
+  const bool shown = simple(parts->factor), falls = !shown && simple(-parts->factor);
+  const bool rises = shown || (!falls && prove(parts->factor, depth - 1));
+  if (!rises && !falls && !prove(-parts->factor, depth - 1)) return false;
   return by_facts(parts->rest, parts->factor, rises, *x, depth) ||
          by_itself(parts->rest, parts->factor, rises, *x, depth);
 }
@@ -276,11 +338,29 @@ bool Prover::by_facts(const Expr& rest, const Expr& factor, bool rises, const At
   return false;
 }
 
+/// The same of x = a // n, by what was assumed of the youngest variable in a: i // 4 is at most s - 1 where i is at
+/// most 4 * s - 1.
+bool Prover::by_bounds(const Expr& rest, const Expr& factor, bool rises, const Expr& a, const Expr& n, int depth) {
+  if (a.is_constant()) return false;
+  const AtomPtr v = first_to_leave(a);
+  const auto parts = v->kind == Atom::Kind::kSymbol ? isolate(a, *v) : std::nullopt;
+  if (!parts || parts->factor.value_or(0) == 0) return false;
+  const bool above = rises == (parts->factor.value_or(0) < 0);  // v is replaced by what it is never above
+  for (size_t k = facts_.size(); k-- > 0;) {
+    const auto fact = isolate(facts_[k].e, *v);
+    if (!fact || fact->factor != Expr(above ? -1 : 1)) continue;
+    const Known edge = sum(parts->rest, parts->factor, above ? fact->rest : -fact->rest);
+    if (edge && prove(sum(rest, factor, Expr::floor_div(*edge, n)), depth - 1)) return true;
+  }
+  return false;
+}
+
 /// The same of x = a // n, where n is positive.
 bool Prover::by_division(const Expr& rest, const Expr& factor, bool rises, const Expr& a, const Expr& n, int depth) {
   // alone it is known exactly: a // n <= r when a < (r + 1) * n, a // n >= -r when a >= -r * n
   if (factor == Expr(1)) return prove(sum(a, rest, n), depth - 1);
   if (factor == Expr(-1)) return prove(minus(sum(n - 1, rest, n), a), depth - 1);
+  if (by_bounds(rest, factor, rises, a, n, depth)) return true;
   const Known edge = rises ? minus(a, n - 1) : a;  // n * x is never below it, or never above
   const bool divides = Expr::mod(factor, n) == Expr(0);
   return prove(divides ? sum(rest, Expr::floor_div(factor, n), edge) : sum(times(n, rest), factor, edge), depth - 1);

@@ -51,8 +51,11 @@ class Prover {
   };
 
   bool simple(const Expr& e) const;
+  Expr without_extremes(const Expr& e) const;
   bool prove(const std::optional<Expr>& e, int depth);
+  bool by_products(const Expr& e);
   bool by_facts(const Expr& rest, const Expr& factor, bool rises, const Atom& x, int depth);
+  bool by_bounds(const Expr& rest, const Expr& factor, bool rises, const Expr& a, const Expr& n, int depth);
   bool by_division(const Expr& rest, const Expr& factor, bool rises, const Expr& a, const Expr& n, int depth);
   bool by_itself(const Expr& rest, const Expr& factor, bool rises, const Atom& x, int depth);
 

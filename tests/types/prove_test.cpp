@@ -35,6 +35,54 @@ TEST(Prove, WhatStandsInsideOfADivisionAndBesideIt) {
   EXPECT_FALSE(p.never_negative(63 * Expr::ceil_div(s0, 4096) - 4 * Expr::ceil_div(s0, 256)));
 }
 
+TEST(Prove, StridesOfTorchAreProductsOfSizes) {
+  const TensorType square{Dtype::kF32, {}, {s2, s1, s1}, contiguous_strides({s2, s1, s1}), 0};
+  const Expr many = Expr::max(s1, 1), last = (s2 - 1) * many * many + (s1 - 1) * many + (s1 - 1);
+  Prover p;
+  EXPECT_FALSE(p.never_negative(s2 * s1 * s1 - 1 - last));
+  p.assume({1, Relation::kLe, s1});
+  EXPECT_TRUE(p.never_negative(s2 * s1 * s1 - 1 - last));
+  EXPECT_TRUE(p.never_negative(last + 1 - s2 * s1 * s1));
+  EXPECT_FALSE(p.never_negative(s2 * s1 * s1 - 2 - last));
+  EXPECT_TRUE(p.never_negative(64 * Expr::ceil_div(4 * s1 * s0, 64) - 4 * many * s0));
+  EXPECT_TRUE(p.lies_inside(square, square));
+}
+
+TEST(Prove, APartOfATensorThatIsHalfAsLong) {
+  Prover p({{2, Relation::kLe, s0}, {1, Relation::kLe, s1}});
+  EXPECT_TRUE(p.never_negative(s0 * s1 - Expr::floor_div(s0, 2) * s1));
+  EXPECT_FALSE(p.never_negative(Expr::floor_div(s0, 2) * s1 - s0));
+  const TensorType whole{Dtype::kF32, {}, {s0, s1}, {s1, 1}, 0};
+  const TensorType half{Dtype::kF32, {}, {Expr::floor_div(s0, 2), s1}, {s1, 1}, 0};
+  EXPECT_TRUE(p.lies_inside(half, whole));
+  EXPECT_FALSE(p.lies_inside(whole, half));
+}
+
+TEST(Prove, OtherSizesOfTheSameMemory) {
+  const Expr s3 = Expr::symbol(3);
+  const TensorType one{Dtype::kF32, {}, {s0, s1}, {s1, 1}, 0}, other{Dtype::kF32, {}, {s3, s2}, {s2, 1}, 0};
+  Prover p;
+  EXPECT_FALSE(p.lies_inside(other, one));
+  p.assume({s0 * s1, Relation::kEq, s2 * s3});
+  EXPECT_TRUE(p.never_negative(4 * s0 * s1 - 4 * s2 * s3 + s0));
+  EXPECT_FALSE(p.never_negative(4 * s0 * s1 - 5 * s2 * s3));
+  EXPECT_TRUE(p.lies_inside(other, one));
+  EXPECT_TRUE(p.lies_inside(one, other));
+}
+
+TEST(Prove, QuotientsOfAnAxisThatWasFolded) {
+  Prover p({{1, Relation::kLe, s0}});
+  const Expr i0 = p.variable({4 * s0 - 1}), i1 = p.variable({3}), i2 = p.variable({79});
+  const auto div = [](const Expr& a, int64_t n) { return Expr::floor_div(a, n); };
+  const Expr row = div((div(i0, 4) * 80 + i2) * 4 + i1, 2);
+  EXPECT_TRUE(p.never_negative(160 * s0 - 1 - row));
+  EXPECT_FALSE(p.never_negative(160 * s0 - 2 - row));
+  const Expr place = div(row * 2 + div(Expr::mod(i0, 4), 2), 4);
+  EXPECT_TRUE(p.never_negative(s0 - 1 - div(place, 80)));
+  EXPECT_TRUE(p.never_negative(79 - Expr::mod(place, 80)));
+  EXPECT_FALSE(p.never_negative(s0 - 2 - div(place, 80)));
+}
+
 TEST(Prove, ConditionsAreKnown) {
   Prover p({{1, Relation::kLe, s1}, {s0, Relation::kLe, 64}, {s2, Relation::kEq, 2 * s0}});
   EXPECT_TRUE(p.never_negative(s0 * s1 - s0));

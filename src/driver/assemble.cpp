@@ -1,6 +1,8 @@
 #include "driver/assemble.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -46,8 +48,6 @@ class Assembler {
     size_t next = 0;
     in_order(
         program_, [&](const Equation& e) { call(e); }, [&](const Kernel& k) { kernel(k, next++); });
-    const std::vector<std::string> broken = plan::verify(made_.plan);
-    base::check(broken.empty(), "assemble: ", broken.empty() ? "" : broken.front());
     made_.places = std::move(place_);
     return std::move(made_);
   }
@@ -84,7 +84,14 @@ class Assembler {
     const std::vector<BufferId>&theirs = sharing_.buffers[first], &ours = sharing_.buffers[n];
     for (const BufferId id : codegen::arguments_of(program_, shared)) {
       const auto at = std::find(theirs.begin(), theirs.end(), id) - theirs.begin();
-      s.reads.push_back(place_[ours[static_cast<size_t>(at)].index()]);
+      s.buffers.push_back(place_[ours[static_cast<size_t>(at)].index()]);
+    }
+    std::map<plan::BufferId, Touch> touches;
+    for (const Touch& touch : touches_of(program_, k)) touches[place_[touch.storage.index()]] = touch;
+    for (const plan::BufferId id : s.buffers) {  // a view and what it is a view of are one
+      Touch& touch = touches[id];
+      if (std::exchange(touch.reads, false)) s.reads.push_back(id);
+      if (std::exchange(touch.writes, false)) s.writes.push_back(id);
     }
     if (on_gpu_) {
       const codegen::Grid grid = codegen::grid_of(program_, k);

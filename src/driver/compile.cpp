@@ -4,6 +4,8 @@
 
 #include "autograd/functionalise.h"
 #include "base/check.h"
+#include "base/text.h"
+#include "base/violation.h"
 #include "driver/assemble.h"
 #include "graph/settle.h"
 #include "loop/text.h"
@@ -58,6 +60,9 @@ std::unique_ptr<Compilation> compile(const graph::Graph& asked, const Request& r
   else
     passes.time("functionalise", [&] { functional = autograd::functionalise(graph, request.default_dtype); });
   base::check(functional.reason.empty(), functional.reason);
+  const auto hold = [](std::string_view stage, const std::vector<std::string>& broken) {
+    if (!broken.empty()) throw base::Violation(base::concat(stage, ": ", broken.front()));
+  };
   passes.time("expand", [&] { made->functional = lower::expand(functional.graph, request.default_dtype); });
   lower::Lowered lowered;
   passes.time("lower", [&] { lowered = lower::lower(made->functional, request.default_dtype, request.device); });
@@ -70,9 +75,13 @@ std::unique_ptr<Compilation> compile(const graph::Graph& asked, const Request& r
         assemble(made->program, {.device = request.device.kind, .memory = {.calls_make = true, .alone = kAlone}});
     made->signature = signature_of(lowered, made->program, assembled);
     made->plan = std::move(assembled.plan);
+    made->plan.conditions = graph.conditions;
     made->units = std::move(assembled.units);
   });
-  made->plan.conditions = graph.conditions;
+  passes.verify([&] {
+    hold("assemble", plan::verify(made->plan));
+    hold("assemble", plan::verify(made->plan, made->signature));
+  });
   return made;
 }
 

@@ -30,7 +30,8 @@ struct Request {
   bool keeps_texts = false;    ///< for whoever reads Compilation::equations
 };
 
-/// Throws base::Fault when the graph cannot be expressed: its message is the reason, for users.
+/// Throws base::Fault when the graph cannot be expressed: its message is the reason, for users; base::Violation when a
+/// verifier found a fault of ours.
 std::unique_ptr<Compilation> compile(const graph::Graph& graph, const Request& request, Passes& passes);
 
 }  // namespace magneto::driver

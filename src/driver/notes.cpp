@@ -63,10 +63,8 @@ class Notes {
     note.name = step.name;
     std::set<ValueId> visited;
     std::vector<ValueId> stack;
-    for (const plan::BufferId id : step.reads) {
-      const ValueId value = values_[id.index()];
-      if (made_.plan[id].place != plan::Place::kIn && !seen_.contains(id) && value.valid()) stack.push_back(value);
-    }
+    for (const plan::BufferId id : step.writes)
+      if (const ValueId value = values_[id.index()]; !seen_.contains(id) && value.valid()) stack.push_back(value);
     const std::set<ValueId> made(stack.begin(), stack.end());
     while (!stack.empty()) {
       const ValueId value = stack.back();

@@ -1,8 +1,10 @@
 #include "driver/passes.h"
 
+#include <algorithm>
 #include <chrono>
 
-#include "base/check.h"
+#include "base/text.h"
+#include "base/violation.h"
 #include "loop/text.h"
 #include "loop/verify.h"
 #include "schedule/fuse.h"
@@ -20,12 +22,25 @@ void Passes::time(std::string_view name, const std::function<void()>& stage) {
   times_.push_back({std::string(name), taken.count()});
 }
 
+void Passes::verify(const std::function<void()>& verifier) {
+  const auto start = std::chrono::steady_clock::now();
+  verifier();
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  const auto line = std::find_if(times_.begin(), times_.end(), [](const PassTime& t) { return t.name == "verify"; });
+  if (line == times_.end())
+    times_.push_back({"verify", taken.count()});
+  else
+    line->seconds += taken.count();
+}
+
 void Passes::run(std::string_view name, loop::Program& program, const std::function<void(loop::Program&)>& pass) {
   time(name, [&] { pass(program); });
   if (print) print(name, loop::print(program));
-  if (!verifies) return;
-  const std::vector<std::string> broken = loop::verify(program);
-  base::check(broken.empty(), name, ": ", broken.empty() ? "" : broken.front());
+  if (verifies)
+    verify([&] {
+      const std::vector<std::string> broken = loop::verify(program);
+      if (!broken.empty()) throw base::Violation(base::concat(name, ": ", broken.front()));
+    });
 }
 
 void Passes::run_optional(std::string_view name, loop::Program& program,

@@ -26,13 +26,15 @@ class Passes {
   std::function<void(std::string_view name, const std::string&)> print;  ///< called with the program behind each pass
   base::Poll poll;                                                       ///< asked before each pass and stage
 
-  /// Runs a pass. Throws base::Fault with the name of the pass when its result is not valid.
+  /// Runs a pass. Throws base::Violation with the name of the pass when its result is not valid.
   void run(std::string_view name, loop::Program& program, const std::function<void(loop::Program&)>& pass);
   /// The same for a pass without which the results are the same: it may be skipped.
   void run_optional(std::string_view name, loop::Program& program, const std::function<void(loop::Program&)>& pass);
 
   /// A stage that is no pass over loops: only timed.
   void time(std::string_view name, const std::function<void()>& stage);
+  /// A verifier: what it costs is one line of the times, "verify".
+  void verify(const std::function<void()>& verifier);
 
   const std::vector<PassTime>& times() const { return times_; }
 

@@ -1,6 +1,7 @@
 #include "driver/pipeline.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <iostream>
 #include <mutex>
@@ -11,6 +12,7 @@
 #include "aten/training.h"
 #include "base/check.h"
 #include "base/text.h"
+#include "base/violation.h"
 #include "driver/compile.h"
 #include "driver/notes.h"
 #include "driver/scripts.h"
@@ -56,6 +58,18 @@ std::string describe(const base::CheckNote& note) {
   text += ". Eager's answer is returned, and the graph runs operator by operator from now on. ";
   text += note.script.empty() ? "" : base::concat("A script that shows it: ", note.script, ". ");
   return text + "Please report this.";
+}
+
+/// Why a graph runs as operators. What a verifier found is a bug of ours: the user is told, once.
+std::string reason_of(const std::exception& fault, const base::Line& where, bool logs) {
+  static std::atomic<bool> warned = false;
+  if (!dynamic_cast<const base::Violation*>(&fault)) return fault.what();
+  if (logs) std::cerr << "# magneto: verify: " << fault.what() << "\n";
+  if (!warned.exchange(true))
+    aten::warn(base::concat("A bug in Magneto, which its verifier found in ", where.function, " (", where.file, ":",
+                            where.line, "): ", fault.what(),
+                            ". The operators of this graph run one by one, as in eager. Please report this."));
+  return fault.what();
 }
 
 }  // namespace
@@ -133,7 +147,7 @@ std::shared_ptr<aten::Executable> Pipeline::compile(const std::shared_ptr<aten::
                       program, aten::default_dtype(), poll, skip},
                      false, "", note);
   } catch (const std::exception& reason) {
-    note.fallback = reason.what();
+    note.fallback = reason_of(reason, note.where, logs.contains("verify"));
   }
   return program;
 }
@@ -149,11 +163,13 @@ std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten:
     base::Poll poll;
     std::shared_ptr<base::LateCode> late = std::make_shared<base::LateCode>();
     bool keeps_texts;
+    base::Line where;
   };
   auto listener = std::make_shared<Listener>();
   listener->note = &note;
   listener->poll = poll;
   listener->keeps_texts = note.keeps_texts;
+  listener->where = note.where;
   note.late = listener->late;
   const types::Dtype default_dtype = aten::default_dtype();
   const auto compile_half = [this, listener, default_dtype, skip](
@@ -169,7 +185,7 @@ std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten:
       made =
           kernels({half, std::move(constants), {}, {}, {}, plain, default_dtype, listener->poll, skip}, true, part, told);
     } catch (const std::exception& reason) {
-      told.fallback = base::concat(part, ": ", reason.what());
+      told.fallback = base::concat(part, ": ", reason_of(reason, listener->where, logs.contains("verify")));
     }
     const std::lock_guard late(listener->late->mutex);
     for (base::CodeNote& code : own.code) listener->late->code.push_back(std::move(code));

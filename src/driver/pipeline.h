@@ -28,7 +28,8 @@ class Pipeline {
 
   Toolchains toolchains;
   std::set<std::string, std::less<>> skip;  ///< passes
-  std::set<std::string, std::less<>> logs;  ///< what is printed to stderr: graph, loop, plan, output_code, fusion
+  /// What is printed to stderr: graph, loop, plan, output_code, fusion, verify.
+  std::set<std::string, std::less<>> logs;
 
   /// For tests of the check: kernels compute `instead` where the graph says `op`, unless `pass` is left out.
   struct Spoiled {

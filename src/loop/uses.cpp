@@ -1,6 +1,8 @@
 #include "loop/uses.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 
 namespace magneto::loop {
 
@@ -56,6 +58,45 @@ void Uses::extend(const Program& program) {
 bool Uses::depends(TermId id, AxisId axis) const {
   const std::vector<AxisId>& axes = of(id).axes;
   return std::binary_search(axes.begin(), axes.end(), axis);
+}
+
+std::vector<Touch> touches_of(const Program& program, const Kernel& kernel) {
+  std::map<BufferId, Touch> found;
+  const auto touch = [&](BufferId id) -> Touch& {
+    const BufferId storage = program.storage(id);
+    Touch& made = found[storage];
+    made.storage = storage;
+    return made;
+  };
+  const auto read = [&](TermId root) {
+    for_each_part(program, root, [&](TermId id) {
+      const Term& t = program.term(id);
+      if (t.op != Op::kLoad && t.op != Op::kGuarded) return;
+      Touch& made = touch(BufferId(t.id));
+      made.reads |= !made.writes;
+    });
+  };
+  const std::function<void(const Statement&)> statement = [&](const Statement& s) {
+    for_each_term(s, read);
+    if (s.buffer.valid()) {
+      Touch& made = touch(s.buffer);
+      made.reads |= s.kind == Statement::Kind::kUpdate && !made.writes;
+      made.writes = true;
+    }
+    for (const Loop& l : s.loop) {
+      for (const Range& r : l.ranges) {
+        read(r.begin);
+        read(r.end);
+      }
+      for (const Statement& inner : l.body) statement(inner);
+    }
+  };
+  for (const Statement& s : kernel.once) statement(s);
+  for (const Statement& s : kernel.body) statement(s);
+  std::vector<Touch> list;
+  for (const auto& [storage, made] : found)
+    if (program.buffer(storage).role != Role::kRow) list.push_back(made);
+  return list;
 }
 
 std::optional<types::Expr> stride_along(const Program& program, const Uses& uses, TermId term, AxisId axis) {

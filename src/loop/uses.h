@@ -46,6 +46,14 @@ void for_each_part(const Program& program, TermId root, const Visit& visit) {
   for_each_part(program, std::vector<TermId>{root}, visit);
 }
 
+/// What a kernel does to the memory of a buffer that is no row.
+struct Touch {
+  BufferId storage;
+  bool reads = false;  ///< what was there before; not what it reads back
+  bool writes = false;
+};
+std::vector<Touch> touches_of(const Program& program, const Kernel& kernel);  ///< by storage
+
 /// c when the term is c * axis + something that does not depend on the axis: how far one step along the axis moves it.
 /// None when the dependence is of another kind (a gather, / or %).
 std::optional<types::Expr> stride_along(const Program& program, const Uses& uses, TermId term, AxisId axis);

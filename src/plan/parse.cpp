@@ -1,4 +1,5 @@
 // One statement a line; each begins with its word.
+#include <algorithm>
 #include <charconv>
 #include <unordered_map>
 
@@ -85,14 +86,17 @@ class Parser {
     if (!found) fail("a size");
     return *found;
   }
+  BufferId known() {
+    const auto found = known_.find(name());
+    if (found == known_.end()) fail("a buffer that was declared");
+    return found->second;
+  }
   std::vector<BufferId> buffers() {
     std::vector<BufferId> list;
     expect("(");
     if (take(")")) return list;
     do {
-      const auto found = known_.find(name());
-      if (found == known_.end()) fail("a buffer that was declared");
-      list.push_back(found->second);
+      list.push_back(known());
     } while (take(","));
     expect(")");
     return list;
@@ -133,7 +137,19 @@ class Parser {
   void run() {
     Step s;
     s.name = name();
-    s.reads = buffers();
+    expect("(");
+    if (!take(")")) {
+      do {
+        const bool both = take("<->"), writes = both || take("->");
+        const BufferId id = known();
+        if (std::find(s.buffers.begin(), s.buffers.end(), id) == s.buffers.end()) {
+          if (both || !writes) s.reads.push_back(id);
+          if (writes) s.writes.push_back(id);
+        }
+        s.buffers.push_back(id);
+      } while (take(","));
+      expect(")");
+    }
     expect("points");
     s.points = size();
     if (take("grain")) s.grain = size().value_or(0);

@@ -8,12 +8,14 @@
 //     out y: 4*s0
 //     arena 64*((4*s0 + 63) // 64)
 //     where 1 <= s0
-//     run k_t(x, t) points s0 grain 4 scratch 3072
+//     run k_t(x, -> t) points s0 grain 4 scratch 3072
+//     run k_u(x, <-> t) points s0
 //     call "aten::mm" (t, x) -> (y) "transpose_b"
 //   }
 //
-// On a GPU a kernel says more: `run k_t(x, t) points s0 threads 128 with s0 scratch 3072` has a block of 128 threads
-// and 3072 bytes of shared memory for each point, and takes the symbol s0 behind its buffers.
+// A kernel writes what an arrow leads to; what has two it reads as well. On a GPU it says more: `run k_t(x, -> t)
+// points s0 threads 128 with s0 scratch 3072` has a block of 128 threads and 3072 bytes of shared memory for each
+// point, and takes the symbol s0 behind its buffers.
 //
 // Sizes are bytes, and expressions of the symbols that are known when the plan is called. A kernel is named; who runs
 // the plan knows the function of that name. Equal kernels have one name, called with other buffers.
@@ -52,7 +54,8 @@ struct Step {
   enum class Kind : uint8_t { kRun, kCall };
   Kind kind = Kind::kRun;
   std::string name;                     ///< of the kernel or of the function that is called
-  std::vector<BufferId> reads, writes;  ///< of a kernel: all its buffers are in `reads`, in the order it wants them
+  std::vector<BufferId> buffers;        ///< kRun: all that the kernel takes, in the order in which it wants them
+  std::vector<BufferId> reads, writes;  ///< of a kernel in the same order; what it reads back only is not in `reads`
   types::Expr points = 1;               ///< kRun: of the outer space; on a GPU blocks
   int64_t grain = 1;                    ///< kRun: points that are worth a thread
   int threads = 0;                      ///< kRun: of a block, on a GPU; 0: on a CPU
@@ -95,9 +98,15 @@ struct Signature {
 std::string print(const Plan& plan);
 Plan parse(std::string_view text);
 
-/// What does not hold, one sentence each: names are distinct, steps name buffers that exist, inputs and constants are
-/// not written by calls, points and grains are positive, temporaries have a place, symbols are those of the conditions
-/// or any.
+/// What does not hold, one sentence each. Names are distinct, steps name buffers that exist. Every buffer is written
+/// before it is read, inputs and constants never, outputs at least once; what a call makes is written by that call
+/// alone. Temporaries lie in the arena, at multiples of 64, and no two overlap from the first step that touches them to
+/// the last. Points and grains are positive.
 std::vector<std::string> verify(const Plan& plan);
+/// The same of a plan and its signature: buffers hold their types, and what is allocated for a run begins where its
+/// memory does; inputs and constants are the caller's memory; outputs
+/// and what is stored lie in memory that outlives the steps; a store fits into its input; a call looks at parts that
+/// lie in what it reads.
+std::vector<std::string> verify(const Plan& plan, const Signature& signature);
 
 }  // namespace magneto::plan

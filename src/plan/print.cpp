@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/text.h"
 #include "plan/plan.h"
 
@@ -35,7 +37,15 @@ std::string print(const Plan& plan) {
                      escaped(s.arguments), "\"\n");
       continue;
     }
-    text += concat("  run ", s.name, "(", names(s.reads), ") points ", to_string(s.points));
+    const auto has = [](const std::vector<BufferId>& list, BufferId id) {
+      return std::find(list.begin(), list.end(), id) != list.end();
+    };
+    text += concat("  run ", s.name, "(");
+    for (size_t k = 0; k < s.buffers.size(); ++k) {
+      const BufferId id = s.buffers[k];
+      text += concat(k ? ", " : "", has(s.writes, id) ? has(s.reads, id) ? "<-> " : "-> " : "", plan[id].name);
+    }
+    text += concat(") points ", to_string(s.points));
     if (s.grain != 1) text += concat(" grain ", s.grain);
     if (s.threads > 0) text += concat(" threads ", s.threads);
     for (size_t k = 0; k < s.symbols.size(); ++k) text += concat(k ? ", s" : " with s", s.symbols[k]);

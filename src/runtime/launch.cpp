@@ -18,8 +18,8 @@ class CudaLauncher final : public Launcher {
       const plan::Step& s = plan.steps[n];
       if (s.kind != plan::Step::Kind::kRun) continue;
       base::check(s.threads > 0, "run: kernel ", s.name, " was made for a CPU");
-      base::check(s.reads.size() + s.symbols.size() <= kMostArguments, "run: kernel ", s.name, " has ", s.reads.size(),
-                  " buffers");
+      base::check(s.buffers.size() + s.symbols.size() <= kMostArguments, "run: kernel ", s.name, " has ",
+                  s.buffers.size(), " buffers");
       functions_[n] = find(s.name);
       base::check(functions_[n] != nullptr, "run: nobody has kernel ", s.name);
       const int64_t scratch = s.scratch.value_or(0);
@@ -33,7 +33,7 @@ class CudaLauncher final : public Launcher {
     const plan::Step& s = plan_.steps[l.step];
     void* arguments[kMostArguments];  // only what is used is touched
     size_t count = 0;
-    for (const plan::BufferId id : s.reads) arguments[count++] = const_cast<void**>(&l.place[id.index()]);
+    for (const plan::BufferId id : s.buffers) arguments[count++] = const_cast<void**>(&l.place[id.index()]);
     for (const uint32_t symbol : s.symbols) arguments[count++] = const_cast<int64_t*>(&l.symbols[symbol]);
     if (l.scratch > kFreeShared && !s.scratch.is_constant()) cuda_.allow_shared(functions_[l.step], l.scratch);
     cuda_.launch(functions_[l.step], l.points, s.threads, l.scratch, l.with.stream, arguments);

@@ -62,9 +62,9 @@ class CpuLauncher final : public Launcher {
   void launch(const Launch& l) const override {
     const plan::Step& s = plan_.steps[l.step];
     Kernel* const kernel = kernels_[l.step];
-    Row<void*, 32> buffers(s.reads.size());
+    Row<void*, 32> buffers(s.buffers.size());
     void** const arguments = buffers.data();
-    for (size_t k = 0; k < s.reads.size(); ++k) arguments[k] = l.place[s.reads[k].index()];
+    for (size_t k = 0; k < s.buffers.size(); ++k) arguments[k] = l.place[s.buffers[k].index()];
     const auto part = [&](int64_t lo, int64_t hi, int thread) {
       int32_t own = 0;  // of this part: threads do not write to one word
       kernel(arguments, l.symbols, lo, hi, l.rows + l.scratch * thread, &own);

@@ -30,6 +30,8 @@ inline Case prepare(const std::string& name, const loop::Program& equations, con
   using Kind = types::Device::Kind;
   Case c{name, equations, std::make_unique<loop::Program>(schedule::scheduled(equations, shape)), {}};
   c.made = driver::assemble(*c.scheduled, {.device = shape.on_gpu() ? Kind::kCuda : Kind::kCpu, .memory = memory});
+  const std::vector<std::string> broken = plan::verify(c.made.plan);
+  EXPECT_TRUE(broken.empty()) << name << ": " << broken.front() << "\n" << plan::print(c.made.plan);
   EXPECT_EQ(plan::print(plan::parse(plan::print(c.made.plan))), plan::print(c.made.plan));
   return c;
 }

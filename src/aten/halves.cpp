@@ -8,7 +8,9 @@
 #include "aten/operators_internal.h"
 #include "aten/program.h"
 #include "autograd/functionalise.h"
+#include "autograd/verify_functional.h"
 #include "base/text.h"
+#include "base/violation.h"
 
 namespace magneto::aten {
 
@@ -33,6 +35,8 @@ class Arranging {
     values_ = autograd::functionalise(joint_.graph, dtype);
     made_.functionalise_ms = milliseconds_since(start);
     if (!values_.reason.empty()) return none(values_.reason);
+    const std::vector<std::string> broken = autograd::verify_functional(joint_.graph, values_, dtype);
+    if (!broken.empty()) throw base::Violation(base::concat("functionalise: ", broken.front()));
     made_.conditions = joint_.conditions;
     made_.root_at = joint_.root_at;
     made_.stops = joint_.stops;

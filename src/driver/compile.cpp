@@ -3,6 +3,7 @@
 #include <map>
 
 #include "autograd/functionalise.h"
+#include "autograd/verify_functional.h"
 #include "base/check.h"
 #include "base/text.h"
 #include "base/violation.h"
@@ -63,7 +64,13 @@ std::unique_ptr<Compilation> compile(const graph::Graph& asked, const Request& r
   const auto hold = [](std::string_view stage, const std::vector<std::string>& broken) {
     if (!broken.empty()) throw base::Violation(base::concat(stage, ": ", broken.front()));
   };
+  passes.verify([&] {
+    hold("functionalise", request.is_functional
+                              ? autograd::verify_functional(functional.graph, request.default_dtype)
+                              : autograd::verify_functional(graph, functional, request.default_dtype));
+  });
   passes.time("expand", [&] { made->functional = lower::expand(functional.graph, request.default_dtype); });
+  passes.verify([&] { hold("expand", autograd::verify_functional(made->functional, request.default_dtype)); });
   lower::Lowered lowered;
   passes.time("lower", [&] { lowered = lower::lower(made->functional, request.default_dtype, request.device); });
   check_aliases(functional, lowered);

@@ -61,7 +61,9 @@ ValueId Expander::view(ValueId a, const Sizes& sizes) {
   if (type(a).sizes == sizes) return a;
   // A view of memory in another order would be a lie to all that read it by its strides.
   if (!types::is_contiguous(type(a))) a = laid_out(a, row_major(type(a).dtype, type(a).device, type(a).sizes));
-  return add("aten::_unsafe_view", {a, sizes}, row_major(type(a).dtype, type(a).device, sizes));
+  TensorType made = row_major(type(a).dtype, type(a).device, sizes);
+  made.offset = type(a).offset;
+  return add("aten::_unsafe_view", {a, sizes}, std::move(made));
 }
 
 ValueId Expander::to(Dtype dtype, ValueId a) {

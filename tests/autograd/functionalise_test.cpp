@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "autograd/verify_functional.h"
 #include "base/text.h"
 #include "graph/text.h"
 #include "graph/verify.h"
@@ -26,8 +27,10 @@ std::string describe(const Functional& made) {
 
 TEST(Functionalise, TextsInTextsOut) {
   expect_text_cases(MAGNETO_TEST_DIR "/texts", [](const std::string& input, const std::filesystem::path& path) {
-    const Functional made = functionalise(graph::parse(input.substr(input.find("graph {"))));
+    const graph::Graph recorded = graph::parse(input.substr(input.find("graph {")));
+    const Functional made = functionalise(recorded);
     if (made.reason.empty()) {
+      EXPECT_EQ(verify_functional(recorded, made), std::vector<std::string>()) << path << graph::print(made.graph);
       EXPECT_EQ(graph::verify(made.graph), std::vector<std::string>()) << path << graph::print(made.graph);
       EXPECT_EQ(graph::print(graph::parse(graph::print(made.graph))), graph::print(made.graph)) << path;
     }

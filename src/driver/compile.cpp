@@ -9,6 +9,7 @@
 #include "base/violation.h"
 #include "driver/assemble.h"
 #include "graph/settle.h"
+#include "loop/bounds.h"
 #include "loop/text.h"
 #include "lower/expand.h"
 #include "lower/lower.h"
@@ -72,11 +73,26 @@ std::unique_ptr<Compilation> compile(const graph::Graph& asked, const Request& r
   passes.time("expand", [&] { made->functional = lower::expand(functional.graph, request.default_dtype); });
   passes.verify([&] { hold("expand", autograd::verify_functional(made->functional, request.default_dtype)); });
   lower::Lowered lowered;
-  passes.time("lower", [&] { lowered = lower::lower(made->functional, request.default_dtype, request.device); });
-  check_aliases(functional, lowered);
-  made->program = std::move(lowered.program);
-  if (request.keeps_texts) made->equations = loop::print(made->program);
-  schedule(made->program, passes, request.shape);
+  const auto is_unproved = [&](const loop::Program& program, bool scheduled) {
+    bool some = false;
+    passes.verify([&] {
+      some = call_instead(loop::unproved_places(program, graph.conditions), scheduled, made->functional, lowered,
+                          made->unproved);
+    });
+    return some;
+  };
+  for (bool done = false; !done;) {
+    std::set<graph::NodeId> as_calls;
+    for (const auto& [node, reason] : made->unproved) as_calls.insert(node);
+    passes.time("lower",
+                [&] { lowered = lower::lower(made->functional, request.default_dtype, request.device, as_calls); });
+    check_aliases(functional, lowered);
+    if (is_unproved(lowered.program, false)) continue;
+    made->program = std::move(lowered.program);
+    if (request.keeps_texts) made->equations = loop::print(made->program);
+    schedule(made->program, passes, request.shape);
+    done = !is_unproved(made->program, true);
+  }
   passes.time("assemble", [&] {
     Assembled assembled =
         assemble(made->program, {.device = request.device.kind, .memory = {.calls_make = true, .alone = kAlone}});

@@ -6,6 +6,7 @@
 
 #include "codegen/unit.h"
 #include "driver/passes.h"
+#include "driver/unproved.h"
 #include "graph/graph.h"
 #include "loop/program.h"
 #include "plan/plan.h"
@@ -20,6 +21,9 @@ struct Compilation {
   plan::Plan plan;
   plan::Signature signature;
   std::vector<codegen::Unit> units;  ///< the kernels to compile
+  /// Nodes of `functional` that are calls although they have equations: a place that these touch is not proved to lie
+  /// inside of its memory.
+  Calls unproved;
 };
 
 struct Request {

@@ -107,8 +107,11 @@ class Notes {
   void call(const plan::Step& step) {
     base::CallNote note{step.name, {}, reason_of(step.name)};
     for (const plan::BufferId id : step.writes)
-      if (const ValueId value = values_[id.index()]; value.valid() && graph_.value(value).maker.valid())
-        note.where = line(graph_.node(graph_.value(value).maker));
+      if (const ValueId value = values_[id.index()]; value.valid() && graph_.value(value).maker.valid()) {
+        const graph::NodeId maker = graph_.value(value).maker;
+        note.where = line(graph_.node(maker));
+        if (const auto found = made_.unproved.find(maker); found != made_.unproved.end()) note.reason = found->second;
+      }
     note_.calls.push_back(std::move(note));
   }
 

@@ -238,6 +238,9 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
         throw;
       }
     });
+  if (logs.contains("verify"))
+    for (const auto& [node, reason] : made->unproved)
+      std::cerr << "# magneto: verify: " << made->functional.node(node).op << ": " << reason << "\n";
   base::CodeNote& told = note.code.emplace_back(describe(*made, passes));
   told.part = part;
   if (code) told.by = code->by;

@@ -43,10 +43,12 @@ using types::TensorType;
 
 class Lowering {
  public:
-  Lowering(const graph::Graph& graph, types::Dtype default_dtype, types::Device device)
+  Lowering(const graph::Graph& graph, types::Dtype default_dtype, types::Device device,
+           const std::set<NodeId>& as_calls)
       : graph_(graph),
         default_dtype_(default_dtype),
         device_(device),
+        as_calls_(as_calls),
         buffers_(graph.values().size()),
         views_(graph.values().size()) {}
 
@@ -56,13 +58,19 @@ class Lowering {
     find_roles();
     for (const ValueId id : graph_.inputs()) made_.inputs.push_back(outside(id));
     for (const ValueId id : graph_.constants()) made_.constants.push_back(outside(id));
-    for (size_t n = 0; n < graph_.nodes().size(); ++n)
+    for (size_t n = 0; n < graph_.nodes().size(); ++n) {
       if (is_live_[n]) {
-        node(graph_.nodes()[n]);
+        node(NodeId(n));
         effects_.resize(program().equations.size(), has_effect(graph_.nodes()[n]));
       }
+      made_.makers.resize(program().equations.size(), NodeId(n));
+    }
     for (const ValueId id : graph_.outputs) made_.outputs.push_back(output(id));
     for (const graph::Store& store : graph_.stores) this->store(store);
+    made_.makers.resize(program().equations.size());
+    made_.values.resize(program().buffers());
+    for (size_t v = 0; v < buffers_.size(); ++v)
+      if (buffers_[v].valid()) made_.values[buffers_[v].index()] = ValueId(v);
     keep_effects();
     return std::move(made_);
   }
@@ -205,10 +213,11 @@ class Lowering {
 
   // ---- nodes -------------------------------------------------------------------------------------------------------
 
-  void node(const Node& node) {
+  void node(NodeId id) {
+    const Node& node = graph_.node(id);
     const ops::Op* op = ops::find(node.op);
     if (op && op->view) return view(node);
-    if (op && (op->body || op->equation) && computes(node)) {
+    if (op && (op->body || op->equation) && computes(node) && !as_calls_.contains(id)) {
       std::vector<loop::Equation> equations;
       for (size_t k = 0; k < node.outputs.size(); ++k) {
         if (!node.outputs[k].valid()) continue;
@@ -421,6 +430,7 @@ class Lowering {
   const graph::Graph& graph_;
   const types::Dtype default_dtype_;
   const types::Device device_;
+  const std::set<NodeId>& as_calls_;
   Lowered made_;
   std::vector<bool> effects_;      ///< of equations
   std::vector<BufferId> buffers_;  ///< of each value; invalid for views
@@ -432,8 +442,9 @@ class Lowering {
 
 }  // namespace
 
-Lowered lower(const graph::Graph& graph, types::Dtype default_dtype, types::Device device) {
-  return Lowering(graph, default_dtype, device).run();
+Lowered lower(const graph::Graph& graph, types::Dtype default_dtype, types::Device device,
+              const std::set<NodeId>& as_calls) {
+  return Lowering(graph, default_dtype, device, as_calls).run();
 }
 
 }  // namespace magneto::lower

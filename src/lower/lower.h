@@ -1,5 +1,6 @@
 // lower/lower.h: functional graph -> loop equations.
 #pragma once
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,13 +33,17 @@ struct Lowered {
   std::vector<loop::BufferId> inputs, constants;  ///< in the order of the graph; invalid: it is never read
   std::vector<Output> outputs;
   std::vector<Store> stores;
+  std::vector<graph::NodeId> makers;   ///< by equation: the node that it computes; invalid: it copies something
+  std::vector<graph::ValueId> values;  ///< by buffer: the value that it holds; invalid: a copy of one
 };
 
 /// Runs after functionalise (no operator writes its arguments) and expand (no composite operator is left that has
 /// simpler parts). Views become index arithmetic; an operator with a declaration becomes an equation; any other becomes
 /// an extern equation. Every tensor that is no view has a buffer with the sizes and strides that the graph gives it.
 /// What an extern call gets beyond its buffers stands in its text (see lower.cpp).
-/// Kernels compute on one device: an operator with a tensor on another one is an extern call.
-Lowered lower(const graph::Graph& graph, types::Dtype default_dtype = types::Dtype::kF32, types::Device device = {});
+/// Kernels compute on one device: an operator with a tensor on another one is an extern call, and so is a node that
+/// `as_calls` names.
+Lowered lower(const graph::Graph& graph, types::Dtype default_dtype = types::Dtype::kF32, types::Device device = {},
+              const std::set<graph::NodeId>& as_calls = {});
 
 }  // namespace magneto::lower

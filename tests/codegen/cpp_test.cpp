@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/text.h"
+#include "loop/bounds.h"
 #include "loop/verify.h"
 #include "programs.h"
 #include "toolchain/compiler.h"
@@ -42,11 +43,15 @@ TEST(Cpp, AnotherCompilerAgrees) {
 }
 
 TEST(Cpp, RandomProgramsAreValidAndReadBack) {
+  std::vector<types::Condition> some;  // sizes are never zero
+  for (const uint32_t symbol : {0u, 1u}) some.push_back({1, types::Relation::kLe, types::Expr::symbol(symbol)});
   for (const Case& c : random_cases(0, 400)) {
     const auto broken = loop::verify(*c.program);
     ASSERT_TRUE(broken.empty()) << broken[0] << "\n" << loop::print(*c.program);
     const std::string text = loop::print(*c.program);
     ASSERT_EQ(loop::print(loop::parse(text)), text);
+    const auto outside = loop::unproved_places(*c.program, some);
+    ASSERT_TRUE(outside.empty()) << outside[0].what << "\n" << text;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/violation.h"
+#include "driver/notes.h"
 #include "graph/text.h"
 
 namespace magneto::driver {
@@ -21,6 +22,26 @@ std::string violation(const std::string& text) {
     return found.what();
   }
   return "";
+}
+
+TEST(Compile, WhatIsNotProvedIsACallWithItsReason) {
+  // A table without rows has no place that could stand for an index out of range.
+  const std::string embedding =
+      "  in %0: f32[s0, 8]\n  in %1: i64[4]\n"
+      "  %2: f32[4, 8] = aten::embedding(%0, %1, -1, false, false)\n  %3: f32[4, 8] = aten::relu(%2)\n  out %3\n";
+  Passes passes;
+  const auto made = compile(graph::parse("graph {\n" + embedding + "}\n"), {}, passes);
+  EXPECT_NE(plan::print(made->plan).find("call \"aten::embedding\""), std::string::npos) << plan::print(made->plan);
+  const base::CodeNote note = describe(*made, passes);
+  ASSERT_EQ(note.calls.size(), 1u);
+  EXPECT_EQ(note.calls[0].reason,
+            "not known to stay inside of its memory: v0[checked(v1[i], s0), j]: 0 <= checked(v1[i], s0) < s0 is not "
+            "proved");
+  EXPECT_EQ(note.kernels.size(), 1u);
+
+  const auto known = compiled("  where 1 <= s0\n" + embedding);
+  EXPECT_TRUE(known->unproved.empty());
+  EXPECT_EQ(plan::print(known->plan).find("call"), std::string::npos) << plan::print(known->plan);
 }
 
 TEST(Compile, TheTimeOfVerifiersIsNoted) {

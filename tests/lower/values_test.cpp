@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "graph/text.h"
 #include "graph/verify.h"
+#include "loop/bounds.h"
 #include "loop/interpret.h"
 #include "loop/semantics.h"
 #include "loop/text.h"
@@ -121,6 +122,8 @@ std::string check(const Case& c) {
   const Lowered lowered = lower(graph);
   for (const loop::Equation& e : lowered.program.equations)
     if (e.kind == loop::Equation::Kind::kExtern) return "extern";
+  for (const loop::Unproved& place : loop::unproved_places(lowered.program))
+    return base::concat(place.what, ", in ", place.where);
   const auto broken = loop::verify(lowered.program);
   if (!broken.empty()) return broken[0];
   std::vector<std::vector<char>> memory;

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "equations.h"
 #include "judge.h"
+#include "loop/bounds.h"
 #include "loop/verify.h"
 
 namespace magneto::schedule {
@@ -31,14 +32,23 @@ std::string read_file(const std::filesystem::path& path) {
   return text.str();
 }
 
+/// "" when every place of memory is proved to lie inside.
+std::string outside(const loop::Program& program) {
+  std::string text;
+  for (const loop::Unproved& place : loop::unproved_places(program)) text += place.what + ", in " + place.where + "\n";
+  return text;
+}
+
 void judge(const std::string& name, const loop::Program& program,
            const std::vector<std::vector<int64_t>>& all_symbols) {
   std::vector<std::set<std::string, std::less<>>> skips = {{}, {"inline", "split", "fuse"}};
   for (const std::string& pass : driver::optional_passes()) skips.push_back({pass});
+  ASSERT_EQ(outside(program), "") << name << "\n" << loop::print(program);
   for (const Shape& shape : {Shape{}, kNarrow, narrow_gpu()})
     for (const auto& skip : skips) {
       const loop::Program given = scheduled(program, shape, skip);
       const std::string text = loop::print(given);
+      ASSERT_EQ(outside(given), "") << name << "\n" << text;
       ASSERT_EQ(loop::print(loop::parse(text)), text);
       for (const auto& symbols : all_symbols) {
         const std::string found = compare(program, given, symbols);

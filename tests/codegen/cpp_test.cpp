@@ -15,7 +15,7 @@ namespace {
 
 void agree(const std::vector<Case>& cases, const Machine& machine, const std::string& compiler) {
   const std::string text = cpp::print(units_of(cases), machine);
-  std::vector<std::string> flags = compiler_flags(machine);
+  std::vector<std::string> flags = with_sanitizer(compiler_flags(machine));
   flags.push_back("-O1");  // half the time of -O2, and the same operations
   const toolchain::Library library = toolchain::compile_cpp(text, flags, compiler);
   for (const Case& c : cases)
@@ -54,6 +54,19 @@ TEST(Cpp, RandomProgramsAreValidAndReadBack) {
     ASSERT_TRUE(outside.empty()) << outside[0].what << "\n" << text;
   }
 }
+
+#ifdef __SANITIZE_ADDRESS__
+TEST(Cpp, ASanitizerSeesAKernelThatGoesBeyondItsBuffers) {
+  const loop::Program program = loop::parse(
+      "loop {\n in x: f32[s1]\n out y: f32[s1]\n kernel k() {\n phase j < s1 {\n store y[j] = x[j + 1]\n }\n }\n}\n");
+  const toolchain::Library library = toolchain::compile_cpp(cpp::print(units_of(program), host_machine()),
+                                                            with_sanitizer(compiler_flags(host_machine())));
+  loop::Memory memory(program, {1, 50}, 3);
+  EXPECT_DEATH(run(program, {1, 50}, memory,
+                   [&](const loop::Kernel&) { return reinterpret_cast<CpuKernel*>(library.get("k")); }),
+               "heap-buffer-overflow");
+}
+#endif
 
 TEST(Cpp, TheComparisonSeesADifference) {
   const auto text = [](const std::string& number) {

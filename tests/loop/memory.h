@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <random>
 #include <sstream>
 #include <string>
@@ -22,12 +23,13 @@ class Memory {
       const Buffer& buffer = program.buffer(BufferId(b));
       const size_t item = types::item_size(buffer.type.dtype);
       const auto count = static_cast<size_t>(storage_size(buffer.type, symbols));
-      std::vector<char> bytes(buffer.role == Role::kRow ? 0 : count * item + 8);  // never a null pointer
+      // exactly as long as it must be, so that a sanitizer sees who goes beyond it; never a null pointer
+      std::unique_ptr<char[]> bytes(buffer.role == Role::kRow ? nullptr : new char[count * item]());
       if (buffer.role == Role::kIn) {
         for (size_t k = 0; k < count; ++k) {
           const double real = std::uniform_real_distribution<double>(-3, 3)(random);
           const int64_t whole = static_cast<int64_t>(random() % 8);
-          write(buffer.type.dtype, bytes.data() + k * item, {real, whole});
+          write(buffer.type.dtype, bytes.get() + k * item, {real, whole});
         }
       }
       bytes_.push_back(std::move(bytes));
@@ -37,24 +39,24 @@ class Memory {
 
   std::vector<void*> pointers() {
     std::vector<void*> list;
-    for (auto& bytes : bytes_) list.push_back(bytes.empty() ? nullptr : bytes.data());
+    for (auto& bytes : bytes_) list.push_back(bytes.get());
     return list;
   }
 
   Number number(BufferId id, size_t k) const {
     const Dtype dtype = program_.buffer(id).type.dtype;
-    return read(dtype, bytes_[id.index()].data() + k * types::item_size(dtype));
+    return read(dtype, bytes_[id.index()].get() + k * types::item_size(dtype));
   }
   void set(BufferId id, size_t k, Number value) {
     const Dtype dtype = program_.buffer(id).type.dtype;
-    write(dtype, bytes_[id.index()].data() + k * types::item_size(dtype), value);
+    write(dtype, bytes_[id.index()].get() + k * types::item_size(dtype), value);
   }
   size_t count(BufferId id) const { return counts_[id.index()]; }
   const Program& program() const { return program_; }
 
  private:
   const Program& program_;
-  std::vector<std::vector<char>> bytes_;
+  std::vector<std::unique_ptr<char[]>> bytes_;
   std::vector<size_t> counts_;
 };
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 
+#include "../codegen/agree.h"
 #include "../codegen/site_packages.h"
 #include "cases.h"
 #include "codegen/cpp/print.h"
@@ -59,7 +60,7 @@ void agree(const std::vector<Case>& list, const std::function<void*(const std::s
 TEST(EndToEnd, CompiledByTheSystemsCompiler) {
   const codegen::Machine machine = codegen::host_machine();
   const std::vector<Case> list = cases({.vector = machine.vector_bytes() / 4, .unroll = 2, .columns = 2}, 8);
-  std::vector<std::string> flags = codegen::compiler_flags(machine);
+  std::vector<std::string> flags = codegen::with_sanitizer(codegen::compiler_flags(machine));
   flags.push_back("-O1");
   const toolchain::Library library = toolchain::compile_cpp(codegen::cpp::print(units_of(list), machine), flags);
   agree(list, [&](const std::string& name) { return library.get(name.c_str()); });

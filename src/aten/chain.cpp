@@ -2,11 +2,14 @@
 #include "aten/chain_internal.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
+#include "aten/generators_internal.h"
 #include "aten/operators_internal.h"
 #include "aten/program.h"
+#include "aten/undo.h"
 #include "base/check.h"
 
 namespace magneto::aten {
@@ -30,15 +33,15 @@ class Chain final : public Executable {
     for (const ValueId id : graph.outputs)
       if (id.valid()) last_reader_[id.index()] = kNever;
     for (const Piece& piece : pieces_) {
-      const auto& nodes = piece.program->graph().nodes();
-      changes_.push_back(
-          piece.program->writes_inputs() ||
-          std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return operator_named(node.op).random; }));
+      changes_.push_back(piece.program->writes_inputs());
+      draws_on_.push_back(random_devices(piece.program->graph()));
     }
   }
 
   Failure run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs) const override {
     const Graph& graph = whole_->graph();
+    std::optional<Undo> undo;
+    if (!undo_.inputs.empty() && undo_.is_complete) undo.emplace(undo_, inputs);
     std::vector<at::Tensor> values(graph.values().size());
     for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs()[i].index()] = std::move(inputs[i]);
     for (size_t c = 0; c < whole_->constants().size(); ++c)
@@ -46,6 +49,7 @@ class Chain final : public Executable {
     std::vector<at::Tensor> given;
     c10::SmallVector<at::Tensor, 16> made;
     bool changed = false;
+    Drawn drawn;
     for (size_t p = 0; p < pieces_.size(); ++p) {
       given.clear();
       made.clear();
@@ -56,9 +60,10 @@ class Chain final : public Executable {
         else
           given.push_back(value);
       }
+      for (const c10::Device device : draws_on_[p]) drawn.note(device);
       Failure failure = executables_[p]->run(given, symbols, made);
       if (failure.error) {
-        failure.changed = failure.changed || changed;
+        failure.changed = (undo ? !undo->take_back() : failure.changed || changed) || !drawn.take_back();
         return failure;
       }
       changed = changed || changes_[p];
@@ -74,8 +79,10 @@ class Chain final : public Executable {
   const std::shared_ptr<Program> whole_;
   const std::vector<Piece> pieces_;
   const std::vector<std::shared_ptr<Executable>> executables_;
-  std::vector<bool> changes_;        ///< of each piece: it cannot be run again
-  std::vector<size_t> last_reader_;  ///< of each value: the piece after which nobody needs it
+  const Undo::Plan undo_ = undo_plan(whole_->graph());
+  std::vector<bool> changes_;                       ///< of each piece: it writes to inputs
+  std::vector<std::vector<c10::Device>> draws_on_;  ///< of each piece
+  std::vector<size_t> last_reader_;                 ///< of each value: the piece after which nobody needs it
 };
 
 // Copies nodes into another graph. What is read must have a name there.

@@ -6,11 +6,13 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "aten/boxed_internal.h"
 #include "aten/convert_internal.h"
 #include "aten/generators_internal.h"
+#include "aten/undo.h"
 #include "base/check.h"
 
 namespace magneto::aten {
@@ -47,7 +49,7 @@ class GradModeOfSteps {
 
 struct Program::Body {
   Body(graph::Graph program, std::vector<at::Tensor> tensors)
-      : graph(std::move(program)), constants(std::move(tensors)) {
+      : graph(std::move(program)), constants(std::move(tensors)), undo(undo_plan(graph)) {
     base::check(constants.size() == graph.constants().size(), "program: ", constants.size(), " tensors for ",
                 graph.constants().size(), " constants");
     for (const graph::Node& node : graph.nodes()) steps.push_back(make_step(node));
@@ -133,6 +135,7 @@ struct Program::Body {
   std::vector<bool> output_moves;
   std::vector<int> bumps, output_bumps;
   bool writes_inputs = false;
+  const Undo::Plan undo;
 };
 
 namespace {
@@ -194,6 +197,8 @@ Program::~Program() { delete spare_.load(); }
 
 Program::Failure Program::run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs) const {
   const Body& body = *body_;
+  std::optional<Undo> undo;
+  if (!body.undo.inputs.empty()) undo.emplace(body.undo, inputs);
   Lent scratch(*this);
   std::vector<at::Tensor>& values = scratch->values;
   for (size_t i = 0; i < inputs.size(); ++i) values[body.graph.inputs()[i].index()] = std::move(inputs[i]);
@@ -218,7 +223,9 @@ Program::Failure Program::run(std::span<at::Tensor> inputs, std::span<const int6
       for (ValueId dropped : step.drops) values[dropped.index()] = at::Tensor();
     } catch (...) {
       failure.error = std::current_exception();
-      failure.changed = failure.changed || (step.changes && writes_by_and_by(step)) || !drawn.take_back();
+      const bool has_written = failure.changed || (step.changes && writes_by_and_by(step));
+      const bool is_kept = undo && failure.node <= body.undo.last_refusal;
+      failure.changed = (is_kept ? !undo->take_back() : has_written) || !drawn.take_back();
       return failure;
     }
     failure.changed = failure.changed || step.changes;

@@ -1,0 +1,42 @@
+// aten/undo.h: what a run that failed has written, taken back.
+//
+// An operator that refuses the data of this call (an index out of range) fails in the middle of a graph. Eager raises
+// at that line: what the program did before has been done, handlers run. So the graph must leave no trace, and the call
+// is made again as eager makes it. Inputs that are written to before such an operator, or by it, are kept. (For random
+// numbers see Drawn.)
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/edge.h>
+
+#include <span>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace magneto::aten {
+
+class Undo {
+ public:
+  struct Plan {
+    std::vector<size_t> inputs;  ///< those to keep
+    size_t last_refusal = 0;     ///< the last node that may refuse its data
+    bool is_complete = true;     ///< no input is written to after it
+  };
+
+  Undo(const Plan& plan, std::span<const at::Tensor> inputs);
+  /// False: an input got other sizes or other memory, or a view another history.
+  bool take_back();
+
+ private:
+  struct Kept {
+    at::Tensor tensor, elements;
+    at::Tensor detached;            ///< sizes, strides and memory as they were
+    torch::autograd::Edge history;  ///< none: it has no grad_fn
+    uint32_t version = 0;
+  };
+  std::vector<Kept> kept_;
+};
+
+Undo::Plan undo_plan(const graph::Graph& graph);
+
+}  // namespace magneto::aten

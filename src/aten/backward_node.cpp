@@ -108,14 +108,15 @@ void TrainingPlan::set_full(Backward full, std::vector<at::Tensor> constants) {
   full_constants_ = std::move(constants);
 }
 
-const Backward& TrainingPlan::backward(const std::vector<bool>& through, const std::vector<bool>& gives) const {
+const Backward& TrainingPlan::backward(const std::vector<bool>& through, const std::vector<bool>& gives,
+                                       bool exactly) const {
   if (all(through) && all(gives)) return full();
   std::unique_lock<std::mutex> lock(mutex_);
   const auto known = others_.find({through, gives});
-  if (known != others_.end() ? known->second.is_made : others_.size() >= kMostBackwards)
+  if (known != others_.end() ? known->second.is_made : others_.size() >= kMostBackwards && !exactly)
     return known != others_.end() && known->second.backward.run ? known->second.backward : full();
   // To leave out gradients is only faster; to leave out tangents is what eager does: 0 * inf is not 0.
-  if (all(through) && ++others_[{through, gives}].asked < kOftenAsked) return full();
+  if (!exactly && all(through) && ++others_[{through, gives}].asked < kOftenAsked) return full();
   lock.unlock();  // this runs torch's engine
   Backward made = make_backward({.through = through}, gives);
   lock.lock();
@@ -136,6 +137,22 @@ const Backward& TrainingPlan::part(const Part& part) const {
   Backward made = make_backward({.through = part.through, .blocked = part.looked}, gives);
   lock.lock();
   return parts_.emplace(part, std::move(made)).first->second;
+}
+
+void TrainingPlan::check(const Since& since) const {
+  std::vector<bool> what;
+  for (const auto* list : {&since.inputs, &since.roots})
+    for (const uint32_t times : *list) what.push_back(times > 0);
+  for (const auto& edge : since.stops) what.push_back(edge && !edge->function);
+  for (const auto* list : {&since.through, &since.gives}) what.insert(what.end(), list->begin(), list->end());
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (harmless_.count(what)) return;
+  }
+  const std::string error = backward_error(*program, examples, since);
+  TORCH_CHECK(error.empty(), error);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  harmless_.insert(std::move(what));
 }
 
 const Program& TrainingPlan::again(const std::vector<bool>& looked) const {
@@ -219,6 +236,40 @@ at::Tensor MagnetoBackward::laid_out(const at::Tensor& tangent, const types::Ten
   return same ? tangent : at::empty_strided(sizes, strides, options).copy_(tangent);
 }
 
+std::optional<Since> MagnetoBackward::changes(const std::vector<bool>& through, const std::vector<bool>& gives) const {
+  // Of a stop that is alive: where its gradient goes now.
+  const auto edge_of = [](const Stop& stop) -> std::optional<autograd::Edge> {
+    const auto alive = stop.original.tensor.lock();
+    if (!alive) return std::nullopt;
+    const at::Tensor tensor(alive);
+    return autograd::Edge(tensor.grad_fn(), static_cast<uint32_t>(tensor.output_nr()));
+  };
+  const auto is_detached = [&](const Stop& stop) {
+    const auto edge = edge_of(stop);
+    return edge && !edge->function;
+  };
+  if (std::none_of(watched.begin(), watched.end(), [](const Watched& one) { return one.since() > 0; }) &&
+      std::none_of(stops.begin(), stops.end(), is_detached))
+    return std::nullopt;
+  Since since{.began = {}, .inputs = {}, .roots = {}, .stops = {}, .through = through, .gives = {}};
+  const graph::Graph& graph = plan_->program->graph();
+  const size_t inputs = graph.inputs().size();
+  for (size_t w = 0; w < watched.size(); ++w) {
+    (w < inputs ? since.inputs : since.roots).push_back(watched[w].since());
+    if (w >= inputs) continue;
+    const uint32_t written = plan_->versions[graph.inputs()[w].index()];  // by the program itself
+    since.began.push_back(std::max(watched[w].version, written) - written);
+  }
+  for (const Stop& stop : stops) {
+    std::optional<autograd::Edge> edge = edge_of(stop);
+    if (edge && edge->function && !stop.nodes.empty() && edge->function.get() == stop.nodes.front()) edge.reset();
+    since.stops.push_back(std::move(edge));
+  }
+  since.gives.resize(inputs);
+  for (size_t g = 0; g < gives.size(); ++g) since.gives[plan_->wanted[g]] = gives[g];
+  return since;
+}
+
 variable_list MagnetoBackward::apply(variable_list&& tangents) {
   const bool last = std::exchange(running_last, nullptr) == this;
   const size_t count = plan_->wanted.size();
@@ -229,16 +280,26 @@ variable_list MagnetoBackward::apply(variable_list&& tangents) {
     if (auto look = looks_.extract(autograd::get_current_graph_task_id())) looked = std::move(look.mapped().looked);
   }
   if (!any(through)) return variable_list(count);
+  for (size_t g = 0; g < count; ++g) gives[g] = task_should_compute_output(g);
+  const std::optional<Since> since = changes(through, gives);
   variable_list results;
   if (c10::GradMode::is_enabled()) {
+    check_originals();
+    if (since) plan_->check(*since);
     results = repeat(looked, tangents);
     results.resize(count);
     return results;
   }
-  for (size_t g = 0; g < count; ++g) gives[g] = task_should_compute_output(g);
   const Backward& backward = any(looked)
                                  ? plan_->part({std::move(looked), through, std::vector<bool>(stops.size()), true})
-                                 : plan_->backward(through, gives);
+                                 : plan_->backward(through, gives, /*exactly=*/since.has_value());
+  if (since) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      check_again(backward, through);
+    }
+    plan_->check(*since);
+  }
   std::lock_guard<std::mutex> lock(mutex_);
   check_again(backward, through);
   used_ = &backward;
@@ -354,6 +415,10 @@ void MagnetoBackward::forget_output(size_t tangent) {
 
 // ---- a backward that is to be differentiated -----------------------------------------------------------------------
 
+void MagnetoBackward::check_originals() const {
+  TORCH_CHECK(!originals.empty() || plan_->program->graph().inputs().empty(), autograd::ERR_BACKWARD_TWICE);
+}
+
 at::Tensor MagnetoBackward::original(const Original& of, const std::string& name) const {
   auto impl = of.tensor.lock();
   if (!impl) refuse_again(name + " is gone", "keep a reference to it until then, or leave this function uncompiled");
@@ -371,7 +436,7 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
     const std::string& known = graph.value(graph.inputs()[i]).name;
     return known.empty() ? "input " + std::to_string(i) : known;
   };
-  TORCH_CHECK(!originals.empty() || graph.inputs().empty(), autograd::ERR_BACKWARD_TWICE);
+  check_originals();
   std::vector<at::Tensor> inputs;
   for (size_t i = 0; i < originals.size(); ++i) {
     inputs.push_back(original(originals[i], name(i)));
@@ -410,8 +475,9 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
   }
   variable_list results(plan_->wanted.size() + stops.size());
   if (captures.empty()) return results;
-  variable_list gradients = autograd::Engine::get_default_engine().execute(
-      roots, given, /*keep_graph=*/true, /*create_graph=*/true, /*accumulate_grad=*/false, captures);
+  variable_list gradients = autograd::Engine::get_default_engine().execute(roots, given, /*keep_graph=*/true,
+                                                                           /*create_graph=*/true,
+                                                                           /*accumulate_grad=*/false, captures);
   for (size_t c = 0; c < places.size(); ++c) results[places[c].first] = std::move(gradients[c]);
   return results;
 }

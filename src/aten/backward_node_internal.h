@@ -3,10 +3,13 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -54,8 +57,11 @@ class TrainingPlan {
   std::vector<std::vector<bool>> reaches;
   std::vector<std::vector<size_t>> before;  ///< of each stop: the tangents that have it directly behind them
 
-  /// The backward through these tangents, for these gradients. Made when it is first asked for.
-  const Backward& backward(const std::vector<bool>& through, const std::vector<bool>& gives) const;
+  /// The backward through these tangents, for these gradients. Made when it is first asked for. `exactly`: one that
+  /// reads nothing else, else one that gives more will do.
+  const Backward& backward(const std::vector<bool>& through, const std::vector<bool>& gives, bool exactly) const;
+  /// Throws what eager's backward would throw.
+  void check(const Since& since) const;
   const Backward& full() const;
   bool is_full(const Backward* backward) const { return backward == &full_; }
   /// What is known of it without computing anything; `run` comes when it is first asked for.
@@ -87,6 +93,7 @@ class TrainingPlan {
   mutable std::map<std::pair<std::vector<bool>, std::vector<bool>>, Other> others_;
   mutable std::map<Part, Backward> parts_;
   mutable std::map<std::vector<bool>, std::unique_ptr<Program>> again_;
+  mutable std::set<std::vector<bool>> harmless_;  ///< changes that eager does not mind
 };
 
 class MagnetoBackward : public torch::autograd::Node {
@@ -105,6 +112,16 @@ class MagnetoBackward : public torch::autograd::Node {
     uint32_t version = 0;
   };
   std::vector<int64_t> symbols;
+  /// The inputs, then the roots: whose memory the caller has, and may change before the backward.
+  struct Watched {
+    explicit Watched(const at::Tensor& of)
+        : counter(torch::autograd::impl::version_counter(of)),
+          version(counter.enabled() ? counter.current_version() : 0) {}
+    uint32_t since() const { return counter.enabled() ? counter.current_version() - version : 0; }
+    c10::VariableVersion counter;
+    uint32_t version;
+  };
+  std::vector<Watched> watched;
   std::vector<Original> originals;           ///< the inputs, for a backward that is to be differentiated
   std::vector<at::Tensor> generator_states;  ///< of plan.random_on, before the forward
 
@@ -145,8 +162,11 @@ class MagnetoBackward : public torch::autograd::Node {
   torch::autograd::variable_list run(const Backward& backward, torch::autograd::variable_list tangents, bool last);
   torch::autograd::variable_list repeat(const std::vector<bool>& looked,
                                         const torch::autograd::variable_list& tangents);
+  /// What was changed since the forward; nothing in nearly all calls.
+  std::optional<Since> changes(const std::vector<bool>& through, const std::vector<bool>& gives) const;
   bool is_looked_at(size_t stop) const;
   bool is_awaited(size_t tangent) const;
+  void check_originals() const;
   at::Tensor original(const Original& of, const std::string& name) const;
   std::vector<at::Tensor> take_inputs(const Backward& backward, bool last);
   void check_again(const Backward& backward, const std::vector<bool>& through) const;

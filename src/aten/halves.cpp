@@ -166,11 +166,8 @@ class Arranging {
     std::vector<ValueId> outputs = std::move(forward_outputs_);
     made_.halves = {.inputs = joint_.inputs,
                     .outputs = outputs.size(),
-                    .lasting = {},
                     .hints = joint_.hints,
                     .only_forward = !joint_.stops.empty()};
-    for (const at::Tensor& example : examples_)
-      made_.halves.lasting.push_back(example.requires_grad() && example.is_leaf());
     const auto gradients = made_.graph.outputs.begin() + static_cast<ptrdiff_t>(joint_.outputs + joint_.roots);
     outputs.insert(outputs.end(), gradients, made_.graph.outputs.end());
     made_.graph.outputs = std::move(outputs);

@@ -142,16 +142,8 @@ class Joining {
   }
 
   Joint run(const JointOf& asked) {
-    InTrace here(trace_);
-    NoSavedTensorHooks unpacked;
-    c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // casts stand in the graph
-    for (size_t n = 0; n < from_.nodes().size(); ++n) {
-      trace_.repeat_node(n);
-      repeat(n, asked.pieces);
-    }
-    trace_.repeat_node(from_.nodes().size());
-    find_roots();
-    find_stops();
+    const Recording here(trace_);
+    repeat_all(asked.pieces);
     if (asked.pieces) {
       find_cuts();
       return std::move(made_);
@@ -161,7 +153,48 @@ class Joining {
     return std::move(made_);
   }
 
+  /// Throws what eager's backward throws.
+  void fail(const Since& since) {
+    namespace autograd = torch::autograd;
+    const Recording here(trace_);
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      autograd::impl::set_version_counter(inputs_[i], c10::VariableVersion(since.began.at(i)));
+    repeat_all(/*pieces=*/false);
+    Work work = start({.through = since.through}, since.gives);
+    const auto change = [](const at::Tensor& tensor, uint32_t times) {
+      for (; times > 0; --times) tensor.unsafeGetTensorImpl()->bump_version();
+    };
+    for (size_t i = 0; i < inputs_.size(); ++i) change(inputs_[i], since.inputs.at(i));
+    for (size_t r = 0; r < roots_.size(); ++r)
+      if (!outside_[r]) change(roots_[r], since.roots.at(r));
+    for (size_t s = 0; s < since.stops.size(); ++s) {
+      const at::Tensor& tensor = tensors_[made_.stops.at(s).value.index()];
+      if (since.stops[s] && !since.stops[s]->function)
+        tensor.detach_();
+      else if (since.stops[s])
+        autograd::impl::set_gradient_edge(tensor, *since.stops[s]);  // errors say the name of what made it
+    }
+    execute(work);
+  }
+
  private:
+  struct Recording {
+    explicit Recording(Trace& trace) : here(trace) {}
+    InTrace here;
+    NoSavedTensorHooks unpacked;
+    c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};  // casts stand in the graph
+  };
+
+  void repeat_all(bool pieces) {
+    for (size_t n = 0; n < from_.nodes().size(); ++n) {
+      trace_.repeat_node(n);
+      repeat(n, pieces);
+    }
+    trace_.repeat_node(from_.nodes().size());
+    find_roots();
+    find_stops();
+  }
+
   // ---- forward -----------------------------------------------------------------------------------------------------
 
   c10::IValue boxed(const graph::Arg& arg, ArgKind kind) {
@@ -476,16 +509,17 @@ class Joining {
     }
   }
 
-  /// The gradients of the inputs, then those of the stops where some are blocked.
-  std::vector<at::Tensor> run_backward(const JointOf& asked) {
+  struct Work {
+    torch::autograd::edge_list roots, captures;
+    torch::autograd::variable_list tangents, gradients;
+    std::vector<size_t> wanted;  ///< inputs with a gradient, in the order of captures
+    std::exception_ptr error;
+  };
+
+  /// `gives`: inputs whose gradients are wanted; empty: all that need one.
+  Work start(const JointOf& asked, const std::vector<bool>& gives) {
     namespace autograd = torch::autograd;
-    check_inputs();
-    forward_nodes_ = trace_.graph().nodes().size();
-    struct {
-      autograd::edge_list roots, captures;
-      autograd::variable_list tangents, gradients;
-      std::exception_ptr error;
-    } work;
+    Work work;
     for (size_t t = 0; t < made_.root_at.size(); ++t) {
       const at::Tensor& root = roots_[made_.root_at[t]];
       types::TensorType type = trace_.graph().value(*trace_.find(root)).type;
@@ -495,13 +529,37 @@ class Joining {
       work.roots.push_back(autograd::impl::gradient_edge(root));
       work.tangents.push_back(std::move(tangent));
     }
-    find_reached(asked);
-    std::vector<size_t> wanted;
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      if (!inputs_[i].requires_grad()) continue;
-      wanted.push_back(i);
+      if (!inputs_[i].requires_grad() || (!gives.empty() && !gives.at(i))) continue;
+      work.wanted.push_back(i);
       work.captures.push_back(autograd::impl::gradient_edge(inputs_[i]));
     }
+    return work;
+  }
+
+  static void execute(Work& work) {
+    run_waiting(
+        [](void* argument) {
+          auto& job = *static_cast<Work*>(argument);
+          try {
+            job.gradients = torch::autograd::Engine::get_default_engine().execute(
+                job.roots, job.tangents, /*keep_graph=*/true, /*create_graph=*/false, /*accumulate_grad=*/false,
+                job.captures);
+          } catch (...) {
+            job.error = std::current_exception();
+          }
+        },
+        &work);
+    if (work.error) std::rethrow_exception(work.error);
+  }
+
+  /// The gradients of the inputs, then those of the stops where some are blocked.
+  std::vector<at::Tensor> run_backward(const JointOf& asked) {
+    namespace autograd = torch::autograd;
+    check_inputs();
+    forward_nodes_ = trace_.graph().nodes().size();
+    Work work = start(asked, {});
+    find_reached(asked);
     check_nodes(work.roots);
     std::vector<at::Tensor> at_stops(asked.blocked.size());
     for (size_t s = 0; s < asked.blocked.size(); ++s) {
@@ -512,21 +570,9 @@ class Joining {
           edge.input_nr, &at_stops[s],
           own == work.roots.end() ? at::Tensor() : work.tangents[static_cast<size_t>(own - work.roots.begin())]));
     }
-    run_waiting(
-        [](void* argument) {
-          auto& job = *static_cast<decltype(work)*>(argument);
-          try {
-            job.gradients = autograd::Engine::get_default_engine().execute(job.roots, job.tangents, /*keep_graph=*/true,
-                                                                           /*create_graph=*/false,
-                                                                           /*accumulate_grad=*/false, job.captures);
-          } catch (...) {
-            job.error = std::current_exception();
-          }
-        },
-        &work);
-    if (work.error) std::rethrow_exception(work.error);
+    execute(work);
     std::vector<at::Tensor> gradients(inputs_.size());
-    for (size_t w = 0; w < wanted.size(); ++w) gradients[wanted[w]] = std::move(work.gradients.at(w));
+    for (size_t w = 0; w < work.wanted.size(); ++w) gradients[work.wanted[w]] = std::move(work.gradients.at(w));
     gradients.insert(gradients.end(), at_stops.begin(), at_stops.end());
     return gradients;
   }
@@ -589,6 +635,16 @@ Joint make_joint(const Program& program, std::span<const at::Tensor> examples, c
   }
   if (none.reason.empty()) none.reason = "an error without words";
   return none;
+}
+
+std::string backward_error(const Program& program, std::span<const at::Tensor> examples, const Since& since) {
+  try {
+    Joining(program, examples).fail(since);
+  } catch (const Impossible&) {  // it was possible when the plan was made
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return {};
 }
 
 }  // namespace magneto::aten

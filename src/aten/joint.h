@@ -8,7 +8,9 @@
 //     %4
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/edge.h>
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -74,5 +76,18 @@ struct JointOf {
 
 /// `examples` are the program's inputs; their data are not read.
 Joint make_joint(const Program& program, std::span<const at::Tensor> examples, const JointOf& asked = {});
+
+/// What has happened to the tensors of a call between its forward and a backward.
+struct Since {
+  std::vector<uint32_t> began;          ///< versions of the inputs, before the forward
+  std::vector<uint32_t> inputs, roots;  ///< versions since the forward: how many more
+  /// Of each stop: where its gradient goes now, where that is somewhere else; to no node after detach_().
+  std::vector<std::optional<torch::autograd::Edge>> stops;
+  std::vector<bool> through;  ///< tangents that come
+  std::vector<bool> gives;    ///< inputs whose gradients are wanted
+};
+/// What eager's backward says to that: the program is repeated on tensors without data, they are changed as the real
+/// ones were, and torch's engine runs. Empty: no error.
+std::string backward_error(const Program& program, std::span<const at::Tensor> examples, const Since& since);
 
 }  // namespace magneto::aten

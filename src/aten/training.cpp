@@ -82,8 +82,6 @@ bool Training::must_run_plainly(std::span<const at::Tensor> inputs, std::span<co
     if (inputs[i].requires_grad() && !plan_->traced_grad[i]) return true;
     if (torch::autograd::isFwGradDefined(inputs[i])) return true;
   }
-  for (const Saved& saved : plan_->saved)
-    if (saved.lasting && !inputs[saved.index].is_leaf()) return true;
   for (const types::Condition& condition : plan_->joint.conditions)
     if (!condition.holds(symbols)) return true;
   return overlap(inputs, plan_->joint.stored);
@@ -134,6 +132,8 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
     node->symbols.assign(symbols.begin(), symbols.end());
     node->originals.reserve(inputs.size());
     for (const at::Tensor& input : inputs) node->originals.emplace_back(input);
+    node->watched.reserve(inputs.size() + joint.roots.size());
+    for (const at::Tensor& input : inputs) node->watched.emplace_back(input);
     if (!plan_->random_on.empty()) node->generator_states = generator_states(plan_->random_on);
   }
 
@@ -164,7 +164,9 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
     if (needed[counted].is_inference()) continue;
     const uint32_t wanted = versions[k] + plan_->versions[graph.inputs()[counted].index()];
     while (needed[counted]._version() < wanted) needed[counted].unsafeGetTensorImpl()->bump_version();
-    if (node) node->originals[counted].version = static_cast<uint32_t>(needed[counted]._version());
+    if (node)
+      node->watched[counted].version = node->originals[counted].version =
+          static_cast<uint32_t>(needed[counted]._version());
   }
   std::vector<at::Tensor> roots(joint.roots.size());
   for (size_t r = 0; r < roots.size(); ++r) {
@@ -222,6 +224,7 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
     torch::autograd::fire_node_creation_hooks(owner);
 #endif
     keep(*node, needed, results);
+    for (const at::Tensor& root : roots) node->watched.emplace_back(root);
   }
   for (size_t o = 0; o < joint.outputs.size(); ++o) outputs.push_back(output(o));
   if (node) link_stops(*node, outputs, nodes);

@@ -23,7 +23,9 @@
 #include "autograd/cut_internal.h"
 #include "base/check.h"
 #include "base/text.h"
+#include "ops/expander.h"
 #include "ops/op.h"
+#include "types/overlap.h"
 
 namespace magneto::autograd {
 
@@ -201,10 +203,7 @@ class Partitioning {
   /// The input that is this value when the backward runs, if keeping it costs nothing.
   size_t free_input(ValueId id) const {
     const size_t input = input_index_[id.index()], stored = store_of_[id.index()];
-    if (input < halves_.inputs && !is_stored_to_[input]) {
-      const bool lasting = !halves_.lasting.empty() && halves_.lasting[input];
-      return lasting || is_read_directly_[id.index()] ? input : Saved::kNone;
-    }
+    if (input < halves_.inputs && !is_stored_to_[input]) return is_read_directly_[id.index()] ? input : Saved::kNone;
     if (stored < halves_.inputs && is_read_directly_[id.index()] &&
         joint_.value(id).type == joint_.value(joint_.inputs()[stored]).type)
       return stored;
@@ -213,6 +212,15 @@ class Partitioning {
 
   bool is_constant(ValueId id) const {
     return std::binary_search(joint_.constants().begin(), joint_.constants().end(), id);
+  }
+
+  /// The caller has its memory, and may write to it before the backward: eager does not keep it.
+  bool may_change(ValueId id) const { return !is_read_directly_[id.index()] && (!maker(id) || is_shown_[id.index()]); }
+  bool may_copy(ValueId id) const {
+    const types::TensorType& type = joint_.value(id).type;
+    const size_t input = input_index_[id.index()];
+    const bool is_as_it_was = maker(id) || (input < halves_.inputs && !is_stored_to_[input]);
+    return is_as_it_was && type.offset == types::Expr(0) && types::dense_strides(type) == type.strides;
   }
 
   // ---- the cut -----------------------------------------------------------------------------------------------------
@@ -250,8 +258,12 @@ class Partitioning {
     };
     const auto is_there = [&](ValueId id) { return is_constant(id) || free_input(id) != Saved::kNone; };
     std::vector<bool> is_output(joint_.values().size());
-    for (size_t o = 0; o < halves_.outputs; ++o)
-      if (joint_.outputs[o].valid()) is_output[joint_.outputs[o].index()] = true;
+    is_shown_.assign(joint_.values().size(), false);
+    for (size_t o = 0; o < halves_.outputs; ++o) {
+      if (!joint_.outputs[o].valid()) continue;
+      is_output[joint_.outputs[o].index()] = true;
+      is_shown_[joint_.outputs[o].index()] = is_shown_[viewed(joint_.outputs[o]).index()] = true;
+    }
     const auto need = [&](ValueId id) {
       if (!reads_tangent(id) && !is_there(id)) network.add_edge(meet(id) + 1, sink, Network::kEndless);
     };
@@ -265,10 +277,11 @@ class Partitioning {
       const size_t in = vertex[id.index()];
       const Node* node = maker(id);
       const NodeId made_by = joint_.value(id).maker;
-      const bool may_keep = node && !is_view(*node) && (in_forward_[made_by.index()] || !halves_.only_forward);
-      const bool is_there_anyway =
-          may_keep && halves_.only_forward && is_output[id.index()] && is_read_directly_[id.index()];
-      network.add_edge(in, in + 1, !may_keep ? Network::kEndless : is_there_anyway ? 0 : bytes(id));
+      const bool is_made = node && !is_view(*node) && (in_forward_[made_by.index()] || !halves_.only_forward);
+      const bool may_keep = may_change(id) ? may_copy(id) : is_made;
+      const bool is_there_anyway = may_keep && is_output[id.index()] && is_read_directly_[id.index()];
+      const int64_t price = bytes(id) + may_change(id);  // what needs no copy comes first
+      network.add_edge(in, in + 1, !may_keep ? Network::kEndless : is_there_anyway ? 0 : price);
       if (!node || is_there_anyway || (in_forward_[made_by.index()] && !may_repeat(*node))) {
         network.add_edge(source, in, Network::kEndless);
         continue;
@@ -288,8 +301,7 @@ class Partitioning {
     for (size_t v = 0; v < is_saved_.size(); ++v) {
       const ValueId id(v);
       if (const size_t input = free_input(id); input != Saved::kNone)
-        made_.saved.push_back(
-            {.from = Saved::From::kInput, .index = input, .value = id, .lasting = !is_read_directly_[v]});
+        made_.saved.push_back({.from = Saved::From::kInput, .index = input, .value = id});
       else if (is_saved_[v])
         made_.saved.push_back({.from = Saved::From::kExtra, .index = 0, .value = id});
     }
@@ -421,7 +433,7 @@ class Partitioning {
     for (Saved& saved : made_.saved) {
       if (saved.from == Saved::From::kInput) continue;
       made_.bytes += bytes(saved.value);
-      for (size_t o = 0; o < halves_.outputs; ++o) {
+      for (size_t o = 0; o < halves_.outputs && !may_change(saved.value); ++o) {
         const ValueId output = joint_.outputs[o];
         if (!output.valid()) continue;
         if (output == saved.value) {
@@ -434,7 +446,7 @@ class Partitioning {
       if (saved.from == Saved::From::kOutput) continue;
       saved.index = extras.size();
       extras.push_back(saved.value);
-      in_forward_[joint_.value(saved.value).maker.index()] = true;
+      if (const NodeId node = joint_.value(saved.value).maker; node.valid()) in_forward_[node.index()] = true;
     }
     close_forward();
     half.nodes = in_forward_;
@@ -442,6 +454,12 @@ class Partitioning {
                                  joint_.outputs.begin() + static_cast<ptrdiff_t>(halves_.outputs));
     outputs.insert(outputs.end(), extras.begin(), extras.end());
     fill(half, outputs, made_.forward_constants);
+    for (size_t e = 0; e < extras.size(); ++e) {
+      if (!may_change(extras[e])) continue;
+      ValueId& kept = half.graph.outputs[halves_.outputs + e];
+      const types::TensorType type = half.graph.value(kept).type;
+      kept = ops::Expander(half.graph, {}, {}, {}).laid_out(kept, type);
+    }
     for (const graph::Store& store : joint_.stores)
       half.graph.stores.push_back({renamed(half, store.value), renamed(half, store.into)});
     made_.forward = std::move(half.graph);
@@ -455,6 +473,7 @@ class Partitioning {
   std::vector<bool> is_wanted_;                 ///< of nodes that are not the forward's: a gradient needs it
   std::vector<size_t> input_index_, store_of_;  ///< of each value: the input that it is, the input it is stored to
   std::vector<bool> is_stored_to_, is_read_directly_, is_saved_;
+  std::vector<bool> is_shown_;  ///< an output of the forward, or what one is a view of
   Partition made_;
 };
 

@@ -12,13 +12,9 @@ namespace magneto::autograd {
 /// forward's and the rest gradients.
 struct Halves {
   size_t inputs = 0, outputs = 0;
-  /// Of each input of the forward: it may be kept for the backward even where the recorded backward does not read it,
-  /// because nobody is expected to write to it before (a parameter). Empty: no input is such.
-  std::vector<bool> lasting = {};
   std::vector<int64_t> hints = {};  ///< values of symbols, to weigh sizes with
   /// Only what the forward computes for its results is kept, nothing that the backward alone asks for. Then any other
-  /// backward of the same forward, for some gradients or to some place in the middle, can do with what is kept. Outputs
-  /// that eager keeps are kept, too: who changes one of them before the backward gets eager's error.
+  /// backward of the same forward, for some gradients or to some place in the middle, can do with what is kept.
   bool only_forward = false;
 };
 
@@ -27,7 +23,7 @@ struct Saved {
   enum class From : uint8_t {
     kInput,   ///< the input of this index. Where it is stored to: after the stores
     kOutput,  ///< the output of this index, of the original ones
-    kExtra,   ///< the output behind the original ones, of this index
+    kExtra,   ///< the output behind the original ones, of this index; where a caller has the value, a copy of it
   };
   static constexpr size_t kNone = static_cast<size_t>(-1);
   From from = From::kExtra;
@@ -35,7 +31,6 @@ struct Saved {
   size_t shares = kNone;  ///< the original output that is a view of it: who writes to the one changes the other
   graph::ValueId value;   ///< of the joint graph; invalid: another joint graph than the first one has no such value
   bool is_read = true;    ///< by this backward
-  bool lasting = false;   ///< an input that eager would not keep: Halves::lasting
 };
 
 struct Partition {
@@ -56,8 +51,10 @@ struct Partition {
 /// Runs after functionalise. Saves as few bytes as it can: a value that costs little to compute is computed again in
 /// the backward where its own sources are kept anyway; what was drawn at random, products, convolutions and reductions
 /// never are. Views are not saved but what they are taken of. What the recorded backward reads of the forward is always
-/// one of the choices, so no more bytes are kept than eager keeps. Dead operators go, but what draws random numbers or
-/// only checks something stays in the forward.
+/// one of the choices, so no more bytes are kept than eager keeps. Inputs and outputs that eager keeps are kept as they
+/// are: who writes to their memory changes the gradient, or gets an error, as in eager. Those that eager does not keep
+/// may change before the backward: where one is needed, a copy is kept. Dead operators go, but what draws random
+/// numbers or only checks something stays in the forward.
 Partition partition(const graph::Graph& joint, const Halves& halves);
 
 /// Another backward for what the same forward saved: through some of the tangents, or for some of the gradients (the

@@ -1,5 +1,5 @@
 // A joint graph in, its two halves out. The first line tells how many inputs and outputs are the forward's:
-//   # inputs 2 outputs 1 lasting 1       (input 1 is a parameter)
+//   # inputs 2 outputs 1
 #include "autograd/partition.h"
 
 #include <gtest/gtest.h>
@@ -24,10 +24,6 @@ Halves read_halves(const std::string& text) {
     if (word == "inputs" && words >> number) halves.inputs = number;
     if (word == "outputs" && words >> number) halves.outputs = number;
     if (word == "hint" && words >> number) halves.hints.push_back(static_cast<int64_t>(number));
-    if (word == "lasting" && words >> number) {
-      halves.lasting.resize(halves.inputs);
-      halves.lasting.at(number) = true;
-    }
   }
   return halves;
 }

@@ -3,6 +3,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
+#include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
@@ -44,10 +45,20 @@ bool meet(const std::vector<bool>& a, const std::vector<bool>& b) {
 }
 bool all(const std::vector<bool>& flags) { return std::find(flags.begin(), flags.end(), false) == flags.end(); }
 
+// Gradients without memory of their own: wrapper subclasses, the batches of is_grads_batched.
+bool are_foreign(const variable_list& gradients) {
+  constexpr c10::DispatchKeySet kForeign =
+      at::kFunctorchWrappedTensors | c10::DispatchKeySet({c10::DispatchKey::Batched, c10::DispatchKey::Python});
+  return std::any_of(gradients.begin(), gradients.end(), [&](const at::Tensor& gradient) {
+    return gradient.defined() && gradient.key_set().has_any(kForeign);
+  });
+}
+
 [[noreturn]] void refuse_again(const std::string& what, const std::string& cure) {
-  TORCH_CHECK(false,
-              "magneto: the gradient of a compiled function is to be differentiated itself (create_graph=True), ",
-              "and ", what, ". Cure: ", cure);
+  TORCH_CHECK(false, "magneto: the gradient of a compiled function ",
+              c10::GradMode::is_enabled() ? "is to be differentiated itself (create_graph=True)"
+                                          : "is no plain tensor, and torch is to compute with it",
+              ", and ", what, ". Cure: ", cure);
 }
 
 }  // namespace
@@ -283,7 +294,7 @@ variable_list MagnetoBackward::apply(variable_list&& tangents) {
   for (size_t g = 0; g < count; ++g) gives[g] = task_should_compute_output(g);
   const std::optional<Since> since = changes(through, gives);
   variable_list results;
-  if (c10::GradMode::is_enabled()) {
+  if (c10::GradMode::is_enabled() || are_foreign(tangents)) {
     check_originals();
     if (since) plan_->check(*since);
     results = repeat(looked, tangents);
@@ -380,7 +391,7 @@ variable_list MagnetoBackward::arrive(size_t tangent, const at::Tensor& gradient
   if (!any(part.through)) return results;
   variable_list gradients;
   ptrdiff_t first = static_cast<ptrdiff_t>(plan_->examples.size());
-  if (c10::GradMode::is_enabled()) {
+  if (c10::GradMode::is_enabled() || are_foreign(tangents)) {
     for (size_t t = 0; t < tangents.size(); ++t)
       if (!part.through[t]) tangents[t].reset();
     gradients = repeat(part.looked, tangents);
@@ -429,7 +440,8 @@ at::Tensor MagnetoBackward::original(const Original& of, const std::string& name
 }
 
 // The program once more, above autograd, and torch's engine through it, to the inputs and to the stops that somebody
-// looks at. Each stands behind a view of itself, so that the engine does not walk from one to another.
+// looks at: for gradients that are to be differentiated, and for those that only torch can compute with. Each stands
+// behind a view of itself, so that the engine does not walk from one to another.
 variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const variable_list& tangents) {
   const graph::Graph& graph = plan_->program->graph();
   const auto name = [&](size_t i) {
@@ -453,8 +465,11 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
     places.emplace_back(plan_->wanted.size() + s, inputs.size());
     inputs.push_back(original(stops[s].original, "output " + std::to_string(plan_->joint.stops[s].output)));
   }
-  for (at::Tensor& input : inputs)
-    if (input.requires_grad()) input = input.view_as(input);
+  {
+    c10::AutoGradMode with_history(true);
+    for (at::Tensor& input : inputs)
+      if (input.requires_grad()) input = input.view_as(input);
+  }
   for (const at::Tensor& state : generator_states)
     if (!state.defined()) refuse_again("its random numbers cannot be drawn again", "leave this function uncompiled");
 
@@ -463,6 +478,10 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
   c10::SmallVector<at::Tensor, 8> again;
   Executable::Failure failure;
   {
+    // The program itself has no part in a transform that the gradients come from.
+    c10::impl::ExcludeDispatchKeyGuard outside(c10::DispatchKeySet(
+        {c10::DispatchKey::VmapMode, c10::DispatchKey::FuncTorchVmapMode,
+         c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
     GeneratorsAsTheyWere generators(plan_->random_on, generator_states);
     failure = plan_->again(looked).run(inputs, symbols, again);
   }
@@ -476,7 +495,7 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
   variable_list results(plan_->wanted.size() + stops.size());
   if (captures.empty()) return results;
   variable_list gradients = autograd::Engine::get_default_engine().execute(roots, given, /*keep_graph=*/true,
-                                                                           /*create_graph=*/true,
+                                                                           /*create_graph=*/c10::GradMode::is_enabled(),
                                                                            /*accumulate_grad=*/false, captures);
   for (size_t c = 0; c < places.size(); ++c) results[places[c].first] = std::move(gradients[c]);
   return results;

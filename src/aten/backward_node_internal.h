@@ -142,6 +142,13 @@ class MagnetoBackward : public torch::autograd::Node {
   };
   std::vector<Kept> kept;
 
+  // For compiled autograd (parcel.cpp).
+  void compiled_args(torch::autograd::CompiledNodeArgs& args) const override;
+  torch::autograd::variable_list apply_with_saved(const torch::autograd::variable_list& tangents,
+                                                  torch::autograd::SwapSavedVariables& saved) override;
+  torch::autograd::variable_list run_once(torch::autograd::variable_list tangents);
+  bool is_any_looked_at() const;
+
   // For the nodes of outputs.
   /// The gradient of this root came. Gives those of the stops, where somebody looks and nothing more can come to them.
   torch::autograd::variable_list arrive(size_t tangent, const at::Tensor& gradient);
@@ -173,7 +180,10 @@ class MagnetoBackward : public torch::autograd::Node {
   bool is_over(size_t saved) const;
   at::Tensor laid_out(const at::Tensor& tangent, const types::TensorType& type) const;
 
+  at::Tensor make_parcel();
+
   const std::shared_ptr<const TrainingPlan> plan_;
+  mutable at::Tensor parcel_;  ///< of a backward that compiled autograd prepares
   // Guarded by mutex_.
   const Backward* used_ = nullptr;  ///< by the last run
   std::vector<bool> through_;       ///< in the last run

@@ -27,6 +27,9 @@ class OutputNode final : public torch::autograd::Node {
 
   std::string name() const override { return "MagnetoBackward"; }
   void release_variables() override;
+  void compiled_args(torch::autograd::CompiledNodeArgs& args) const override;
+  torch::autograd::variable_list apply_with_saved(const torch::autograd::variable_list& gradients,
+                                                  torch::autograd::SwapSavedVariables& saved) override;
 
  protected:
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;

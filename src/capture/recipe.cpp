@@ -258,7 +258,7 @@ Recipe RecipeWriter::write_made(PyObject* object, int) {
     recipe.parts.push_back(std::move(rest));
     return recipe;
   }
-  if (is_python_class(type)) return write_instance(object);
+  if (is_python_class(type) || type == &PyODict_Type) return write_instance(object);
   return fail(object);
 }
 

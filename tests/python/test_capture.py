@@ -1,5 +1,6 @@
 """What was captured: graphs, breaks with line, reason and cure, guards, recompiles. The stub cannot pass these."""
 
+import collections
 import inspect
 import time
 import warnings
@@ -33,6 +34,26 @@ def test_a_module_is_one_graph():
     with torch.no_grad():
         found = magneto.explain(model)(randn(3, 4))
     assert (found.graph_count, found.break_count) == (1, 0) and found.guards
+
+
+def test_a_module_that_answers_with_an_ordered_dict_is_one_graph():
+    """As torchvision's segmentation models do."""
+    class Model(nn.Module):
+        def forward(self, x):
+            found = collections.OrderedDict(low=x * 2)
+            found["out"] = found["low"] + 1
+            found.move_to_end("low")
+            found.note = "made here"
+            return found
+
+    with torch.no_grad():
+        found = magneto.explain(Model())(randn(3))
+    assert (found.graph_count, found.break_count) == (1, 0)
+    compiled = magneto.compile(Model())
+    for _ in range(2):
+        answer = compiled(ones(3))
+        assert type(answer) is collections.OrderedDict and list(answer) == ["out", "low"] and answer.note == "made here"
+        assert torch.equal(answer["low"] + 1, answer["out"])
 
 
 PLAIN_PYTHON = {

@@ -1,8 +1,10 @@
 """Real architectures, trained: more than a hundred of them, tiny, with random weights, compiled and in eager side by side.
 
-    python tests/python/zoo_train.py [--models REGEX] [--shard I/N] [--device cuda] [--seconds N] [--list]
+    python tests/python/zoo_train.py [--models REGEX] [--shard I/N] [--device cuda] [--steps N] [--seconds N] [--list]
 
-The last line says how many are equal; before it, for information, which are not one graph and why. Each goes through three *trials* in a process of its own: eval on two inputs, three steps of an optimizer (SGD with momentum
+The last line says how many are equal; before it, for information, which are not one graph and why.
+
+Each goes through three *trials* in a process of its own: eval on two inputs, three steps of an optimizer (SGD with momentum
 and weight decay, or AdamW, in turn), and the same three steps with a graph break forced in the middle of the model: a forward
 hook that prints, on the module that is called half way. Outputs, gradients, parameters and buffers must be eager's after
 each step, a gradient that is None included. Then the compiled world takes over eager's state, so that each step is held to the
@@ -18,6 +20,7 @@ import argparse
 import copy
 import gc
 import io
+import itertools
 import os
 import re
 import sys
@@ -441,17 +444,23 @@ def step(callee, model, optimizer, args, kwargs, seed):
     return zoo.flatten(answer), gradients
 
 
-def in_training(model, make, number, breaks):
+def copied(model, optimizer):
+    """A model may keep what it computed in its last step (a recurrent state); torch copies leaves only."""
+    kept = [t for m in model.modules() for t in zoo.flatten(list(vars(m).values())) if t.grad_fn is not None]
+    return copy.deepcopy((model, optimizer), {id(t): t.detach().clone() for t in kept})
+
+
+def in_training(model, make, number, breaks, steps):
     model.train()
     twin = copy.deepcopy(model)
     if breaks:
         break_in_the_middle(twin, *inputs(twin, make, 1))
     compiled = magneto.compile(twin)
     ours, theirs = optimizer_for(twin, number), optimizer_for(model, number)
-    for count, seed in enumerate((1, 1, 4)):
+    for count, seed in enumerate(itertools.islice(itertools.cycle((1, 1, 4)), steps)):
         where = f"step {count + 1}"
         args, kwargs = inputs(model, make, seed)
-        before = copy.deepcopy((model, theirs))
+        before = copied(model, theirs)
         truths = []
 
         def truth():
@@ -501,7 +510,7 @@ def break_in_the_middle(model, args, kwargs):
 TRIALS = ("eval", "training", "training with a break")
 
 
-def try_all(name, tell):
+def try_all(name, tell, steps=3):
     """Tells a line for each trial: "equal", or what differs."""
     number = list(ALL).index(name)
 
@@ -514,7 +523,7 @@ def try_all(name, tell):
         if trial == "eval":
             in_eval(model, inputs)
         else:
-            in_training(model, inputs, number, trial != "training")
+            in_training(model, inputs, number, trial != "training", steps)
 
     for trial in TRIALS:
         start = time.perf_counter()
@@ -541,8 +550,8 @@ def try_all(name, tell):
         gc.collect()
 
 
-def in_a_process(name, seconds):
-    told, ended = told_by(lambda tell: try_all(name, tell), seconds)
+def in_a_process(name, seconds, steps=3):
+    told, ended = told_by(lambda tell: try_all(name, tell, steps), seconds)
     if ended:
         told.append((TRIALS[min(len(told), 2)], ended, "", [], []))
     return told
@@ -554,6 +563,7 @@ def main():
     parser.add_argument("--shard", default="0/1", help="I/N: every N-th architecture from the I-th on, from 0")
     parser.add_argument("--device", default=device.DEVICE)
     parser.add_argument("--seconds", type=int, default=600, help="for one architecture")
+    parser.add_argument("--steps", type=int, default=3, help="of training")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     device.DEVICE = options.device
@@ -567,7 +577,7 @@ def main():
     import timm, torchvision, transformers  # noqa: F401, E401: once, before the forks
     wrong, pieces = [], []
     for name in names:
-        told = in_a_process(name, options.seconds)
+        told = in_a_process(name, options.seconds, options.steps)
         bad = [line for line in told if not line[1].startswith("equal")]
         print(f"{'equal' if not bad else 'WRONG':6} {name}")
         for trial, found, facts, fallbacks, _ in told:

@@ -166,6 +166,7 @@ class Arranging {
     std::vector<ValueId> outputs = std::move(forward_outputs_);
     made_.halves = {.inputs = joint_.inputs,
                     .outputs = outputs.size(),
+                    .forward_nodes = joint_.forward_nodes ? values_.ends.at(joint_.forward_nodes - 1) : 0,
                     .hints = joint_.hints,
                     .only_forward = !joint_.stops.empty()};
     const auto gradients = made_.graph.outputs.begin() + static_cast<ptrdiff_t>(joint_.outputs + joint_.roots);

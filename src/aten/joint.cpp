@@ -557,7 +557,7 @@ class Joining {
   std::vector<at::Tensor> run_backward(const JointOf& asked) {
     namespace autograd = torch::autograd;
     check_inputs();
-    forward_nodes_ = trace_.graph().nodes().size();
+    forward_nodes_ = made_.forward_nodes = trace_.graph().nodes().size();
     Work work = start(asked, {});
     find_reached(asked);
     check_nodes(work.roots);

@@ -32,6 +32,7 @@ struct Joint {
   /// Outputs: those of the program, then the roots, then one gradient for each input, invalid where there is none.
   graph::Graph graph;
   size_t inputs = 0, outputs = 0, roots = 0;
+  size_t forward_nodes = 0;                 ///< the first nodes of the graph
   std::vector<graph::ValueId> root_values;  ///< the roots, in the program's graph
   std::vector<size_t>
       root_of;  ///< of each output: the tensor whose memory it shows, itself or a view; kNone: undefined

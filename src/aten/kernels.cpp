@@ -228,7 +228,9 @@ struct Kernels::Body::Run {
       const Fit fit = fit_of(result, body.layouts[b], symbols);
       base::check(fit != Fit::kNone, "kernels: ", step.name,
                   " gave a tensor of other sizes or of another dtype than when it was recorded");
-      if (fit != Fit::kLayout || shares(result, reads) || !is_aligned(result.data_ptr())) {
+      // views of it count from the begin of its storage
+      const bool is_own = result.storage_offset() == 0 && !shares(result, reads) && is_aligned(result.data_ptr());
+      if (fit != Fit::kLayout || !is_own) {
         at::Tensor copy = empty(body.layouts[b], result.device(), symbols);
         copy.copy_(result);
         result = std::move(copy);

@@ -215,7 +215,7 @@ Program::Failure Program::run(std::span<at::Tensor> inputs, std::span<const int6
     grad_mode.set(step.grad);
     try {
       if (step.op->random)
-        for (ValueId id : step.outputs)
+        for (ValueId id : body.graph.nodes()[failure.node].outputs)
           if (id.valid()) drawn.note(to_torch(body.graph.value(id).type.device));
       for (const Slot& slot : step.slots) push(slot, values, symbols, stack);
       call(*step.op, stack);

@@ -341,9 +341,11 @@ class Recording {
       for (const TensorPlace& other : tensors_) {
         const ValueId read = value_at(other.argument, other.item);
         const bool itself = read == target && (op_.works_by_element() || other.argument == place.argument);
-        if (!itself && state_.values[read.index()].storage == state_.values[target.index()].storage &&
-            !op_.may_read(types::overlap(type, state_.graph.value(read).type)))
-          return true;
+        if (itself || state_.values[read.index()].storage != state_.values[target.index()].storage) continue;
+        const types::TensorType& looked_at = state_.graph.value(read).type;
+        const types::Overlap shared = types::overlap(type, looked_at);
+        // the same places are a part for torch where the strides look otherwise
+        if (!op_.may_read(shared) || (shared == types::Overlap::kSame && looked_at.strides != type.strides)) return true;
       }
     }
     return false;

@@ -91,6 +91,7 @@ class Functionalising {
     for (const Node& node : from_.nodes()) {
       this->node(node);
       if (!made_.reason.empty()) return std::move(made_);
+      made_.ends.push_back(graph().nodes().size());
     }
     for (const ValueId id : from_.outputs) output(id);
     for (Storage& storage : storages_)
@@ -505,15 +506,14 @@ class Functionalising {
     for (const auto& [at, value] : writes) write(node, at, value);
   }
 
-  /// What the operator gives, where that has another dtype than what it is written to. Loops cast by themselves; a
-  /// call, as one on complex numbers is, gives what it gives.
+  /// What the operator gives, where that has another dtype than what it is written to.
   std::optional<TensorType> other_dtype(const Node& node, size_t output, ValueId target) {
     const ops::Op* op = ops::find(node.op);
     const auto results = op && op->type ? op->type({node.args, &graph(), default_dtype_}) : std::nullopt;
     if (!results || output >= results->size()) return std::nullopt;
     TensorType type = graph().value(target).type;
     const types::Dtype natural = (*results)[output].type.dtype;
-    if (natural == type.dtype || !(types::is_complex(natural) || types::is_complex(type.dtype))) return std::nullopt;
+    if (natural == type.dtype) return std::nullopt;
     type.dtype = natural;
     return type;
   }

@@ -23,6 +23,7 @@ struct Alias {
 struct Functional {
   graph::Graph graph;
   std::vector<Alias> outputs;  ///< one for each output of the graph
+  std::vector<size_t> ends;    ///< for each recorded node: the count of nodes that stand for those up to it
   std::string reason;          ///< not empty: why it cannot be expressed; the rest has no meaning then
 };
 

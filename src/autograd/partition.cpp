@@ -47,6 +47,11 @@ bool has_effect(const Node& node) {
   return (op && op->random) || node.outputs.empty();
 }
 
+bool may_raise(const Node& node) {
+  const ops::Op* op = ops::find(node.op);
+  return !op || op->may_raise_on_data;
+}
+
 class Partitioning {
  public:
   Partitioning(const Graph& joint, const Halves& halves)
@@ -139,6 +144,7 @@ class Partitioning {
       want_in_forward(store.into);
     }
     for (size_t n = 0; n < joint_.nodes().size(); ++n) {
+      if (n < halves_.forward_nodes && !in_backward_[n] && may_raise(joint_.nodes()[n])) in_forward_[n] = true;
       if (!has_effect(joint_.nodes()[n])) continue;
       if (in_backward_[n]) return stop(joint_.nodes()[n].op, " has an effect, and the backward needs it");
       in_forward_[n] = true;

@@ -319,7 +319,10 @@ static PyObject* max_pool1d(PyObject* plain, PyObject* const* args, size_t count
     const Ref torch = Ref::take(PyImport_ImportModule("torch"));
     return torch ? PyObject_GetAttrString(torch.get(), "max_pool1d_with_indices") : nullptr;
   }();
-  const Ref input = Ref::take(PyObject_CallMethod(args[0], "contiguous", nullptr));  // and so is the result
+  // The result is contiguous, and so are the strides of dimensions of one element: a view has such.
+  const Ref dense = Ref::take(PyObject_CallMethod(args[0], "contiguous", nullptr));
+  const Ref shape = Ref::take(PyObject_GetAttrString(args[0], "shape"));
+  const Ref input = Ref::take(dense && shape ? PyObject_CallMethod(dense.get(), "view", "O", shape.get()) : nullptr);
   std::vector<PyObject*> all(args, args + total_count(count, kwnames));
   all[0] = input.get();
   const Ref both = Ref::take(other && input ? PyObject_Vectorcall(other, all.data(), count, kwnames) : nullptr);

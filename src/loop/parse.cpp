@@ -163,6 +163,7 @@ class Parser {
       in_.expect("->");
       e.writes = buffers();
       e.arguments = in_.quoted();
+      e.stays = in_.take_word("stays");
     } else {
       target(e);
       in_.expect("=");

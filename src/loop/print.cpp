@@ -145,7 +145,7 @@ class Printer {
                       program_.axis_name(e.along), e.descending ? " descending: " : ": ", term(e.value));
       case Equation::Kind::kExtern:
         return concat("extern \"", e.callee, "\" (", names(e.reads), ") -> (", names(e.writes), ") \"",
-                      escaped(e.arguments), "\"");
+                      escaped(e.arguments), "\"", e.stays ? " stays" : "");
     }
     return "";
   }

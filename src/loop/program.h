@@ -101,6 +101,7 @@ struct Equation {
   TermId value;
   bool joined = false;                  ///< with ...: computed by the same kernel as the equation before it
   std::string callee, arguments;        ///< kExtern
+  bool stays = false;                   ///< kExtern: it has an effect; it runs whoever reads what it writes
   std::vector<BufferId> reads, writes;  ///< kExtern
 };
 

@@ -393,8 +393,8 @@ class Lowering {
     made_.stores.push_back({target, into, type(store.into)});
   }
 
-  /// What has an effect stays where its results are not needed: one of them is an output that nobody asks for. An
-  /// operator may read a tensor of the graph, and none of its elements (zero, new_full).
+  /// What has an effect stays where its results are not needed: a call says so, of an equation the result is an output
+  /// that nobody asks for. An operator may read a tensor of the graph, and none of its elements (zero, new_full).
   void keep_effects() {
     std::vector<bool> needed(program().buffers()), seen(program().terms());
     for (size_t b = 0; b < program().buffers(); ++b) needed[b] = program().buffer(BufferId(b)).role == loop::Role::kOut;
@@ -409,7 +409,10 @@ class Lowering {
         if (id.valid()) made.push_back(id);
       const bool wanted = std::any_of(made.begin(), made.end(), [&](BufferId id) { return needed[id.index()]; });
       if (!wanted && !effects_[n]) continue;
-      if (!wanted && !made.empty()) program().buffer(made[0]).role = loop::Role::kOut;
+      if (e.kind == loop::Equation::Kind::kExtern)
+        e.stays = effects_[n];
+      else if (!wanted && !made.empty())
+        program().buffer(made[0]).role = loop::Role::kOut;
       need(e.base);
       for (const BufferId id : e.reads) need(id);
       std::vector<loop::TermId> terms = e.index;

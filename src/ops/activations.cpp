@@ -60,8 +60,19 @@ Results dropout_backward(const Call& call) {
 // ---- bodies: the functions ----------------------------------------------------------------------------------------
 
 Element cut_at_six(Element x) { return min(max(x + 3, 0.0), 6.0); }  // 6 * hardsigmoid
-Element hard_sigmoid(Element x) { return cut_at_six(x) / 6; }
-Element hard_swish(Element x) { return x * cut_at_six(x) / 6; }
+// On a GPU torch multiplies by a sixth in f32, also where it computes in f64.
+Element sixth_of(const Body& b, Element x) {
+  return b.type.device.kind == types::Device::Kind::kCuda ? x * static_cast<double>(1.0F / 6.0F) : x / 6;
+}
+Element hardsigmoid_body(Body& b) {
+  b.promote({0});
+  return sixth_of(b, cut_at_six(b.x(0)));
+}
+Element hardswish_body(Body& b) {
+  b.promote({0});
+  const Element x = b.x(0);
+  return sixth_of(b, x * cut_at_six(x));
+}
 Element mish_of(Element x) { return x * tanh(log1p(exp(x))); }
 Element silu_of(Element x) { return x / (1 + exp(-x)); }
 
@@ -173,8 +184,10 @@ Element hardswish_backward_body(Body& b) {
 }
 Element hardtanh_backward_body(Body& b) {
   b.promote({0, 1});
-  const Element x = b.x(1);
-  return where((x <= b.scalar(2)) | (x >= b.scalar(3)), b.number(0), b.x(0));
+  const Element x = b.x(1), grad = b.x(0);
+  if (b.type.device.kind == types::Device::Kind::kCpu)  // a NaN has no gradient there
+    return where((x > b.scalar(2)) & (x < b.scalar(3)), grad, b.number(0));
+  return where((x <= b.scalar(2)) | (x >= b.scalar(3)), b.number(0), grad);
 }
 Element leaky_relu_backward_body(Body& b) {
   b.promote({0, 1});
@@ -221,8 +234,8 @@ Results gelu(const Call& call) {
 constexpr Op kOps[] = {
     ACTIVATION("celu", celu_body),
     ACTIVATION("elu", elu_body),
-    ACTIVATION("hardsigmoid", of_one<hard_sigmoid>),
-    ACTIVATION("hardswish", of_one<hard_swish>),
+    ACTIVATION("hardsigmoid", hardsigmoid_body),
+    ACTIVATION("hardswish", hardswish_body),
     ACTIVATION("leaky_relu", leaky_relu_body),
     ACTIVATION("mish", of_one<mish_of>),
     ACTIVATION("silu", of_one<silu_of>),

@@ -339,6 +339,8 @@ Element masked_fill_body(Body& b) {  // self, mask, value
   b.dtype = Dtype::kBool;
   const Element mask = b.x(1);
   b.compute_as(b.type.dtype);
+  // torch converts a value of another dtype as a number, which must fit
+  if (const TensorType* value = tensor(b.call, 2); value && value->dtype != b.type.dtype) return b.decline();
   return where(mask, b.x(2), b.x(0));
 }
 

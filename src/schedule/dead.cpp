@@ -29,7 +29,7 @@ void drop_dead(Program& program) {
     const auto wanted = [&](BufferId id) { return id.valid() && needed[id.index()]; };
     bool stays = wanted(e.target) || wanted(e.positions);
     if (e.kind == Equation::Kind::kExtern)
-      stays = e.writes.empty() || std::any_of(e.writes.begin(), e.writes.end(), wanted);
+      stays = e.stays || e.writes.empty() || std::any_of(e.writes.begin(), e.writes.end(), wanted);
     if (!stays) continue;
     for_each_root(e, read);
     if (e.base.valid()) needed[e.base.index()] = true;

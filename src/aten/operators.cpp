@@ -57,7 +57,9 @@ bool may_raise_on_data(std::string_view base) {
                           "_embedding", "nll_loss",   "linalg_",        "_linalg_",        "cholesky",    "_cholesky",
                           "lu_",        "triangular", "histogram",      "_histogram",      "multinomial", "ctc_loss",
                           "_ctc_loss",  "max_unpool", "segment_reduce", "_segment_reduce", "_validate",   "_assert"}) ||
-         is_any(base, {"take",
+         is_any(base, {"masked_scatter",
+                       "masked_scatter_",
+                       "take",
                        "put",
                        "put_",
                        "histc",

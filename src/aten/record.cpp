@@ -345,7 +345,8 @@ class Recording {
         const types::TensorType& looked_at = state_.graph.value(read).type;
         const types::Overlap shared = types::overlap(type, looked_at);
         // the same places are a part for torch where the strides look otherwise
-        if (!op_.may_read(shared) || (shared == types::Overlap::kSame && looked_at.strides != type.strides)) return true;
+        if (!op_.may_read(shared) || (shared == types::Overlap::kSame && looked_at.strides != type.strides))
+          return true;
       }
     }
     return false;

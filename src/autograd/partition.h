@@ -12,7 +12,7 @@ namespace magneto::autograd {
 /// forward's and the rest gradients.
 struct Halves {
   size_t inputs = 0, outputs = 0;
-  size_t forward_nodes = 0;  ///< the forward's own: of these, what may raise stays in it, whoever needs it
+  size_t forward_nodes = 0;         ///< the forward's own: of these, what may raise stays in it, whoever needs it
   std::vector<int64_t> hints = {};  ///< values of symbols, to weigh sizes with
   /// Only what the forward computes for its results is kept, nothing that the backward alone asks for. Then any other
   /// backward of the same forward, for some gradients or to some place in the middle, can do with what is kept.

@@ -732,6 +732,11 @@ class Graphs(Fuzzer):
     def generate(self, seed, number):
         return Maker(seed, number, self.options.device, self.options.avoid, not self.options.no_offsets).make()
 
+    def plainly(self, program):
+        for call in program.calls:
+            observe.observe(program, call, function_of(program), self.options.device)
+        return Outcome()
+
     def check(self, program):
         return check(program, self.options.device, self.options.backend, set() if self.options.strict else IGNORED)
 

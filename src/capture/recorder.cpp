@@ -649,6 +649,12 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
     trouble_ = {Stop::kNoRecipe, Py_TYPE(object)->tp_name, known ? known->index : -1, &root_};
     return nullptr;
   }
+  // A generator that waits inside of a try block ends with the frame, and its handlers run: no replay would make it.
+  for (const auto& [reference, object] : watched_)
+    if (Info* known = info(object); returns && known && known->cls == Info::Class::kMade) {
+      trouble_ = {Stop::kFinalizer, Py_TYPE(object)->tp_name, known->index, &root_};
+      return nullptr;
+    }
   trouble_ = why;
   segment.memo_count = writer.memo_count();
   segment.kept = writer.sources();

@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import inspect
 
+import pytest
 import torch
 from torch import ones, randn
 
+import magneto
 from harness import fresh, made, same_as_eager
 
 
@@ -272,6 +274,54 @@ def test_an_async_generator_and_async_with():
             return [row * scale async for row in rows(x)]
 
     same_as_eager(f, randn(3, 2), call=lambda g, x: asyncio.run(g(x)))
+
+
+ENDS = {
+    "a local": "it = steps(x, log)\n    y = next(it)",
+    "two of them": "it, other = steps(x, log), steps(x, log)\n    y = next(it) + next(other)",
+    "in a list": "its = [steps(x, log) for _ in range(2)]\n    y = next(its[0]) + next(its[1])",
+    "of a loop that breaks": "for y in steps(x, log):\n        break",
+    "behind another": "it = through(x, log)\n    y = next(it)",
+    "in a with": "it = steps(x, log)\n    with torch.no_grad():\n        y = next(it)",
+    "sent to": "it = steps(x, log)\n    next(it)\n    y = it.send(1)",
+    "an attribute of what is made": "class Box: pass\n    box = Box()\n    box.it = steps(x, log)\n    y = next(box.it)",
+    "not started": "it = steps(x, log)\n    y = x",
+    "at its end": "it = steps(x, log)\n    y = sum(it)",
+    "deleted": "it = steps(x, log)\n    y = next(it)\n    del it\n    log.append('deleted')",
+    "closed": "it = steps(x, log)\n    y = next(it)\n    it.close()\n    log.append('closed')",
+    "under a name that is used again": "it = steps(x, log)\n    y = next(it)\n    it = 1\n    log.append('gone')",
+    "in an inner function": "def inner():\n        it = steps(x, log)\n        return next(it)\n    y = inner()\n    log.append('back')",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_generator_that_waits_ends_with_its_frame(end):
+    text = """
+def steps(x, log):
+    try:
+        log.append("starts")
+        yield x + 1
+        yield x + 2
+    finally:
+        log.append("ends")
+def through(x, log):
+    yield from steps(x, log)
+def f(x, log):
+    BODY
+    log.append("returns")
+    return y * 2
+""".replace("BODY", ENDS[end])
+    answers = []
+    for compiled in (False, True):
+        space = {"torch": torch}
+        exec(text, space)
+        f = magneto.compile(space["f"]) if compiled else space["f"]
+        answers.append([])
+        for k in range(4):
+            log = []
+            y = f(torch.full((2,), float(k)), log)
+            answers[-1].append((y.tolist(), list(log)))
+    assert answers[0] == answers[1]
 
 
 def test_what_a_function_says_it_is():

@@ -33,7 +33,7 @@ from python_statements import Grammar, Scope
 from runner import Fuzzer, Outcome, alone, operators
 
 PRELUDE = '''
-import collections, contextlib, copy, dataclasses, enum, functools, itertools
+import collections, contextlib, copy, dataclasses, enum, functools, itertools, types
 import torch
 
 
@@ -192,6 +192,29 @@ def stream(t, n):
         yield t * k
 
 
+def guarded(ts, n):
+    """A generator with a handler, which is sent numbers, left early or closed."""
+    try:
+        for k, t in enumerate(ts):
+            if k == n:
+                return
+            got = yield t + k
+            if got is not None:
+                LOG.append(got)
+    finally:
+        LOG.append(-n)
+
+
+def delegating(ts, n):
+    yield from guarded(ts, n)
+    yield ts[0] if ts else C1
+
+
+def picked(t):
+    """Raises when the numbers of INDEX are too large: only the data know."""
+    return (t + torch.zeros(2, 3))[INDEX]
+
+
 def plus_one(function):
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
@@ -233,6 +256,12 @@ C1, C2, C3, C4, C5, C6 = (T(91 + k) for k in range(6))
 CONFIG = {"n": 1, "rate": 0.5, "t": C4, "o": P(C5, 1)}
 KEPT = CONFIG["o"]
 CACHE = {"a": C6}
+RECENT = collections.deque([C1, C2], maxlen=4)
+VIEW = types.MappingProxyType(CACHE)
+COUNTS = collections.defaultdict(int)
+GROUPS = collections.defaultdict(list)
+SCALE = functools.partial(helper, n=2)
+INDEX = torch.tensor([0, 1])
 
 
 def as_at_first(seed):
@@ -247,6 +276,12 @@ def as_at_first(seed):
     KEPT.__init__(C5, 1)
     CACHE.clear()
     CACHE["a"] = C6
+    RECENT.clear()
+    RECENT.extend([C1, C2])
+    COUNTS.clear()
+    GROUPS.clear()
+    SCALE.keywords["n"] = 2
+    INDEX.copy_(torch.tensor([0, 1]))
     LOG.clear()
     COUNT = 0
     if P.rank != 1:
@@ -259,7 +294,7 @@ COUNT = 0
 MODE = Mode.A
 '''
 
-STATE = ["CONFIG", "CACHE", "LOG", "COUNT", "MODE", "C1", "C2", "C3", "C4", "C5", "C6"]
+STATE = ["CONFIG", "CACHE", "RECENT", "COUNTS", "GROUPS", "INDEX", "LOG", "COUNT", "MODE", "C1", "C2", "C3", "C4", "C5", "C6"]
 PARAMETERS = {"t": "T", "u": "T", "xs": "LT", "d": "DT", "o": "O", "p": "O", "n": "I", "s": "S", "flag": "B", "ks": "LI", "rate": "F"}
 
 

@@ -70,6 +70,8 @@ class Grammar:
             lambda: f"{e('T')}.sum(0)", lambda: f"({e('T')})[..., :1]", lambda: f"torch.stack({e('LT')}).sum(0)", lambda: f"closure_of({e('I')})({e('T')})",
             lambda: f"(z := {e('T')}) + z", lambda: f"{e('T')} / (1 + {e('I')} ** 2)", lambda: f"OPS[{self.one(repr('neg'), repr('double'))}]({e('T')})",
             lambda: f"CACHE.setdefault({self.word()}, {e('T')})", lambda: f"decorated({e('T')})", lambda: f"P.make({e('T')}).t", lambda: f"P.static({e('T')})",
+            lambda: f"RECENT[{self.one('0', '-1')}]", lambda: "VIEW['a']", lambda: f"VIEW.get({self.word()}, {e('T')})", lambda: f"SCALE({e('T')})", lambda: f"picked({e('T')})",
+            lambda: f"sum(GROUPS[{self.word()}], {e('T')})", lambda: f"max(RECENT, key=lambda z: z.dim()) + {e('T')}", lambda: f"next(guarded({e('LT')}, {e('I')}), {e('T')})", lambda: f"{e('T')} * COUNTS[{self.word()}]",
         ]
         if scope.of("M"):
             texts += [lambda: f"{self.rng.choice(scope.of('M'))}({e('T')} + torch.zeros(2, 3))"] * 6
@@ -82,7 +84,8 @@ class Grammar:
             lambda: f"{e('O')}.n", lambda: f"int({e('B')})", lambda: f"len({e('S')})", lambda: f"{e('LI')}[0]", lambda: f"len({e('O')})", lambda: f"min({e('I')}, 3)",
             lambda: f"divmod({e('I')}, 3)[1]", lambda: "CONFIG['n']", lambda: "COUNT", lambda: f"len({{*{e('LI')}}})", lambda: f"sum(1 for z in {e('LI')} if z > 1)",
             lambda: f"len({e('DT')})", lambda: f"P.rank", lambda: f"{e('O')}.count({e('I')})", lambda: f"({e('I')} - {e('I')}) % 4", lambda: f"{e('LI')}.count({e('I')})",
-            lambda: f"[2, 1, 3].index({self.one('1', '2', '3')})", lambda: f"Mode.B.value", lambda: f"len(sorted({e('LI')}, reverse=True))", lambda: f"bool({e('LT')}) + 1"])()
+            lambda: f"[2, 1, 3].index({self.one('1', '2', '3')})", lambda: f"Mode.B.value", lambda: f"len(sorted({e('LI')}, reverse=True))", lambda: f"bool({e('LT')}) + 1",
+            lambda: f"COUNTS[{self.word()}]", lambda: "len(RECENT)", lambda: "len(VIEW)", lambda: f"len(GROUPS[{self.word()}])", lambda: f"SCALE.keywords['n']", lambda: f"COUNTS.get({self.word()}, 1)"])()
 
     def expr_F(self, e, scope):
         return self.rng.choice([lambda: self.one("0.5", "1.5", "-0.25"), lambda: f"{e('I')} * 0.5", lambda: f"float({e('I')})", lambda: f"{e('O')}.rate",
@@ -107,7 +110,8 @@ class Grammar:
             lambda: f"[z for z in {e('LT')} if {e('B')}]", lambda: f"list(map({e('FN')}, {e('LT')}))", lambda: f"list(reversed({e('LT')}))", lambda: f"list({e('DT')}.values())",
             lambda: f"{e('O')}.items", lambda: f"[p + q for p, q in zip({e('LT')}, {e('LT')})]", lambda: f"[z + i for i, z in enumerate({e('LT')})]", lambda: f"list(stream({e('T')}, {e('I')} % 3))",
             lambda: f"[{e('T')} for _ in range(2)]", lambda: f"list({e('O')})", lambda: f"sorted({e('LT')}, key=lambda z: -z.dim())", lambda: f"[*{e('LT')}, {e('T')}]",
-            lambda: f"list(filter(lambda z: z.dim() == 2, {e('LT')}))", lambda: f"{e('LT')} * 2", lambda: f"list(itertools.chain({e('LT')}, {e('LT')}))", lambda: f"{e('LT')}.copy()"])()
+            lambda: f"list(filter(lambda z: z.dim() == 2, {e('LT')}))", lambda: f"{e('LT')} * 2", lambda: f"list(itertools.chain({e('LT')}, {e('LT')}))", lambda: f"{e('LT')}.copy()",
+            lambda: "list(RECENT)", lambda: f"[*guarded({e('LT')}, {e('I')})]", lambda: f"list(delegating({e('LT')}, {e('I')}))", lambda: f"list(VIEW.values())", lambda: f"[*GROUPS[{self.word()}], {e('T')}]"])()
 
     def expr_LI(self, e, scope):
         return self.rng.choice([lambda: "[1, 2]", lambda: f"list(range({e('I')} % 4))", lambda: f"sorted({e('LI')})", lambda: f"[z * 2 for z in {e('LI')}]", lambda: f"{e('LI')}[::-1]",
@@ -117,7 +121,7 @@ class Grammar:
     def expr_DT(self, e, scope):
         return self.rng.choice([lambda: f"{{'a': {e('T')}, 'b': {e('T')}}}", lambda: f"dict({e('DT')})", lambda: f"{{**{e('DT')}, 'c': {e('T')}}}", lambda: f"{{k: v * 2 for k, v in {e('DT')}.items()}}",
                                 lambda: f"dict(zip('ab', {e('LT')}))", lambda: f"{e('DT')} | {{'a': {e('T')}}}", lambda: f"dict(a={e('T')})", lambda: f"dict(sorted({e('DT')}.items(), key=lambda p: p[0]))",
-                                lambda: f"{{k: v for k, v in {e('DT')}.items() if k != 'b'}}", lambda: "CACHE"])()
+                                lambda: f"{{k: v for k, v in {e('DT')}.items() if k != 'b'}}", lambda: "CACHE", lambda: "dict(VIEW)", lambda: "{**VIEW}"])()
 
     def expr_O(self, e, scope):
         return self.rng.choice([lambda: f"P({e('T')}, {e('I')})", lambda: f"Q({e('T')}, {e('I')})", lambda: f"copy.copy({e('O')})", lambda: f"{e('O')}.child()", lambda: f"P.make({e('T')})",
@@ -166,8 +170,8 @@ class Grammar:
     def statement(self, scope, inside=()):
         """One statement, as lines. `inside`: what it stands in ("loop", "function")."""
         deep = scope.depth > 3
-        kind = self.rng.choices(["assign", "tensor", "container", "attribute", "alias", "state", "print", "if", "loop", "try", "with", "def", "leave", "delete", "unpack"],
-                                [22, 10, 14, 12, 9, 6, 3, 0 if deep else 7, 0 if deep else 6, 0 if deep else 5, 0 if deep else 3, 0 if deep else 5, 2, 2, 4])[0]
+        kind = self.rng.choices(["assign", "tensor", "container", "attribute", "alias", "state", "print", "if", "loop", "try", "with", "def", "leave", "delete", "unpack", "generator"],
+                                [22, 10, 14, 12, 9, 8, 3, 0 if deep else 7, 0 if deep else 6, 0 if deep else 6, 0 if deep else 3, 0 if deep else 5, 2, 2, 4, 3])[0]
         return getattr(self, f"stmt_{kind}")(scope, inside)
 
     def stmt_assign(self, scope, inside):
@@ -227,14 +231,25 @@ class Grammar:
         scope.names[name] = "T"
         return lines
 
+    def stmt_generator(self, scope, inside):
+        """A generator that is walked by hand: sent numbers, closed, thrown into."""
+        name, first = self.new("g"), self.new("t")
+        lines = [f"{name} = {self.one('guarded', 'delegating')}({self.expr('LT', scope, 1)}, {self.expr('I', scope, 2)})", f"{first} = next({name}, C1)"]
+        scope.names[first] = "T"
+        ends = [[f"{name}.close()"], ["with contextlib.suppress(StopIteration):", f"    {self.place(scope)} = {name}.send({self.expr('I', scope, 2)})"],
+                ["try:", f"    {name}.throw(Stop(2))", "except (Stop, StopIteration) as e:", "    LOG.append(type(e).__name__)"], [f"LOG.extend({name})"], [f"del {name}"], []]
+        return lines + self.rng.choice(ends)
+
     def stmt_state(self, scope, inside):
         e = lambda kind: self.expr(kind, scope, 1)
         if "driver" in inside:
             return [self.rng.choice([lambda: "COUNT += 1", lambda: f"CONFIG['n'] = ({e('I')}) % 4", lambda: "MODE = Mode.B", lambda: f"P.rank = ({e('I')}) % 3", lambda: f"CONFIG['rate'] = {e('F')}",
                                      lambda: f"CONFIG['t'] = {e('T')}", lambda: "helper.__defaults__ = (3,)", lambda: f"OPS['neg'] = torch.abs", lambda: f"CACHE.clear()", lambda: f"CACHE['a'] = {e('T')}",
-                                     lambda: "P.scaled = lambda self, z: z * 3", lambda: f"CONFIG['o'] = {e('O')}"])()]
+                                     lambda: "P.scaled = lambda self, z: z * 3", lambda: f"CONFIG['o'] = {e('O')}", lambda: f"INDEX[0] = {self.one('1', '0', '7')}", lambda: f"SCALE.keywords['n'] = ({e('I')}) % 4",
+                                     lambda: "RECENT.reverse()", lambda: f"RECENT.appendleft({e('T')})", lambda: f"COUNTS[{self.word()}] += 1", lambda: "GROUPS.clear()", lambda: "COUNTS.default_factory = lambda: 2"])()]
         return [self.rng.choice([lambda: "tick()", lambda: f"CONFIG['n'] = (CONFIG['n'] + 1) % 4", lambda: f"CACHE[{self.word()}] = {e('T')}", lambda: f"CONFIG['t'] = {e('T')}", lambda: "P.rank = (P.rank + 1) % 3",
-                                 lambda: f"CACHE.pop({self.word()}, None)", lambda: f"CONFIG['o'].t = {e('T')}", lambda: f"LOG.append({e('I')})", lambda: f"LOG.append({e('T')})"])()]
+                                 lambda: f"CACHE.pop({self.word()}, None)", lambda: f"CONFIG['o'].t = {e('T')}", lambda: f"LOG.append({e('I')})", lambda: f"LOG.append({e('T')})",
+                                 lambda: f"RECENT.append({e('T')})", lambda: "RECENT.rotate(1)", lambda: f"RECENT[0] = {e('T')}", lambda: f"COUNTS[{self.word()}] += 1", lambda: f"GROUPS[{self.word()}].append({e('T')})"])()]
 
     def stmt_print(self, scope, inside):
         e = lambda kind: self.expr(kind, scope, 1)
@@ -285,7 +300,8 @@ class Grammar:
         body = self.block(scope, self.rng.randint(1, 2), inside)
         if self.chance(0.6):
             body.append(self.rng.choice(["raise ValueError('no')", "raise Stop(3)", f"{self.expr('DT', scope, 2)}['none']", "[][0]", "1 / 0", f"if {self.expr('B', scope, 1)}: raise KeyError('k')",
-                                         "assert False, 'never'", "torch.ones(2) + torch.ones(3)", "raise Stop(1) from ValueError('why')", "int('x')", "None.t"]))
+                                         "assert False, 'never'", "torch.ones(2) + torch.ones(3)", "raise Stop(1) from ValueError('why')", "int('x')", "None.t", f"picked({self.expr('T', scope, 2)})", "torch.linalg.inv(torch.zeros(2, 2))",
+                                         "C1[INDEX + 9]"]))
         kind = self.rng.choice(["Exception", "ValueError", "(KeyError, IndexError)", "Stop", "LookupError", "(ArithmeticError, RuntimeError, TypeError)"])
         lines = ["try:", *self.indent(body)]
         if self.chance(0.85):

@@ -42,6 +42,8 @@ class Director {
   virtual void faulted(Activation& activation, const char* what) { (void)activation, (void)what; }
   /// What runs now becomes a part of a recording.
   virtual bool records() const { return false; }
+  /// A frame that it wanted runs in CPython, unseen.
+  virtual void missed(Frame* frame) { (void)frame; }
 };
 
 struct Instruction;

@@ -192,7 +192,7 @@ constexpr const char* kTensorOpaque =
     "requires_grad_ detach_ _make_subclass as_subclass set_ _set_data share_memory_ _backward register_hook "
     "_register_hook retain_grad __setstate__ __reduce_ex__ resize_ resize_as_ apply_ map_ map2_ record_stream "
     "_cdata is_shared pin_memory is_pinned __deepcopy__ module_load swap_tensors _use_count "
-    "rename_ rename align_to refine_names _update_names new_tensor has_names";
+    "rename_ rename align_to refine_names _update_names new new_tensor has_names";
 constexpr const char* kFunctionOpaque =
     "_make_dual _unpack_dual _fw_primal from_file frombuffer from_numpy as_tensor asarray set_printoptions _dim_arange "
     "manual_seed seed set_default_dtype detach_";

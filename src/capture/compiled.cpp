@@ -183,20 +183,34 @@ void deallocate(PyObject* object) {
   Py_DECREF(type);
 }
 
-// As a method in a class body it binds like a function; with a self of its own it is what it is. The class of a
-// compiled module may have other objects (made by calling it, by copies, of its subclasses): what has another state is
-// called as it is.
+// torch.fx patches the __call__ of modules and wants to see the very objects that the traced module holds.
+bool is_fx_tracing() {
+  static PyObject* name = PyUnicode_InternFromString("torch.fx._symbolic_trace");
+  const ErrorAside aside;
+  Ref module = Ref::take(PyImport_GetModule(name));
+  Ref flag = module ? Ref::take(PyObject_GetAttrString(module.get(), "_is_fx_tracing_flag")) : Ref();
+  return flag.get() == Py_True;
+}
+
+// The class of a compiled module may have other objects (made by calling it, by copies, of its subclasses): what has
+// another state is called as it is.
+bool calls_as_it_is(Compiled* self, PyObject* instance) {
+  if (!instance || instance_dict(instance) != instance_dict(self->self)) return true;
+  return _PyType_Lookup(Py_TYPE(self->self), call_name()) != self->function && is_fx_tracing();
+}
+
+// As a method in a class body it binds like a function; with a self of its own it is what it is.
 PyObject* descriptor_get(PyObject* object, PyObject* instance, PyObject*) {
   Compiled* self = cast(object);
-  if (!instance || instance == Py_None) return Py_NewRef(object);
-  if (self->is_module && self->self && instance_dict(instance) != instance_dict(self->self)) {
+  if (instance == Py_None) instance = nullptr;
+  if (self->is_module && self->self && calls_as_it_is(self, instance)) {
     PyTypeObject* type = Py_TYPE(self->self);
     Ref found = Ref::share(_PyType_Lookup(type, call_name()));
     descrgetfunc get = found ? Py_TYPE(found.get())->tp_descr_get : nullptr;
     if (get) return get(found.get(), instance, reinterpret_cast<PyObject*>(type));
     if (found) return found.release();
   }
-  return self->self ? Py_NewRef(object) : PyMethod_New(object, instance);
+  return instance && !self->self ? PyMethod_New(object, instance) : Py_NewRef(object);
 }
 
 PyObject* represent(PyObject* object) {

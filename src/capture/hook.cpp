@@ -1,5 +1,7 @@
 #include "capture/hook.h"
 
+#include <utility>
+
 #include "capture/frame_abi.h"
 #include "capture/opcodes.h"
 
@@ -8,13 +10,25 @@ namespace magneto::capture {
 static thread_local const Hooked* innermost_hooked = nullptr;
 static Director* director_everywhere = nullptr;
 
-// The rest is guarded by the GIL.
+// The rest is guarded by the GIL. Others have such hooks, too (TorchDynamo, debuggers). Each keeps the function that it
+// found and hands on to it what it does not want. They come and go in any order, so one may keep us while we keep it:
+// then neither must hand a frame back to where it came from.
 static _PyFrameEvalFunction previous_eval = nullptr;  ///< nullptr: CPython's own
+static bool installed = false;                        ///< ours is the interpreter's function, or somebody keeps it
 static int listeners = 0;                             ///< directors that wait for frames, over all threads
+static thread_local Frame* handed_on = nullptr;       ///< to previous_eval, which has not come back yet
+
+static bool is_cpythons(_PyFrameEvalFunction function) {
+  return function == nullptr || function == _PyEval_EvalFrameDefault;
+}
 
 static PyObject* run_elsewhere(PyThreadState* thread, Frame* frame, int throwing) {
-  return previous_eval != nullptr ? previous_eval(thread, frame, throwing)
-                                  : _PyEval_EvalFrameDefault(thread, frame, throwing);
+  const bool came_from_there = thread->interp->eval_frame == previous_eval || handed_on == frame;
+  if (is_cpythons(previous_eval) || came_from_there) return _PyEval_EvalFrameDefault(thread, frame, throwing);
+  Frame* before = std::exchange(handed_on, frame);
+  PyObject* result = previous_eval(thread, frame, throwing);
+  handed_on = before;
+  return result;
 }
 
 /// A frame that is entered to raise an exception in it (generator.throw) goes to CPython: its next resumption comes
@@ -27,22 +41,26 @@ static bool can_run(PyThreadState* thread, Frame* frame) {
 
 static PyObject* eval_frame(PyThreadState* thread, Frame* frame, int throwing) {
   Director* director = current_director();
-  if (director == nullptr || throwing || !can_run(thread, frame) || !director->wants(thread, frame))
-    return run_elsewhere(thread, frame, throwing);
-  return Activation(thread, frame, *director).run();
+  if (director == nullptr || throwing || !director->wants(thread, frame)) return run_elsewhere(thread, frame, throwing);
+  if (can_run(thread, frame)) return Activation(thread, frame, *director).run();
+  director->missed(frame);
+  return run_elsewhere(thread, frame, throwing);
 }
 
 // The field is written directly: the setter of later versions throws away compiled traces, and stops all threads.
 static void arm() {
   PyInterpreterState* interpreter = PyInterpreterState_Get();
   if (interpreter->eval_frame == eval_frame) return;
+  if (installed && !is_cpythons(interpreter->eval_frame)) return;  // it came after us and hands frames on to us
   previous_eval = interpreter->eval_frame;
   interpreter->eval_frame = eval_frame;
+  installed = true;
 }
 
 static void disarm() {
   PyInterpreterState* interpreter = PyInterpreterState_Get();
-  if (interpreter->eval_frame == eval_frame) interpreter->eval_frame = previous_eval;  // else somebody came after us
+  if (interpreter->eval_frame == eval_frame) interpreter->eval_frame = previous_eval;
+  if (is_cpythons(interpreter->eval_frame) || interpreter->eval_frame == previous_eval) installed = false;
 }
 
 /// Where nobody listens any more, Python code is to run at full speed.
@@ -51,6 +69,13 @@ static void arm_if_needed() {
     arm();
   else
     disarm();
+}
+
+bool is_first_evaluator() { return PyInterpreterState_Get()->eval_frame == eval_frame; }
+
+bool has_other_evaluator() {
+  const _PyFrameEvalFunction first = PyInterpreterState_Get()->eval_frame;
+  return first == eval_frame ? !is_cpythons(previous_eval) : !is_cpythons(first);
 }
 
 Director* current_director() { return innermost_hooked != nullptr ? innermost_hooked->director_ : director_everywhere; }

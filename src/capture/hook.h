@@ -21,6 +21,11 @@ class Hooked {
   const Hooked* before_;
 };
 
+/// Whether frames reach us before any other evaluator (TorchDynamo's, a debugger's): one that comes before us may run
+/// frames that we never see.
+bool is_first_evaluator();
+bool has_other_evaluator();  ///< somewhere; perhaps it does nothing on this thread
+
 /// The director of this thread; nullptr: frames run in CPython.
 Director* current_director();
 

@@ -480,6 +480,10 @@ void Recorder::settle_loose(Activation& self, const std::vector<PyObject*>& arri
   }
 }
 
+void Recorder::lose(const char* function) {
+  if (Activation* innermost = Activation::innermost()) spoil(*innermost, Stop::kHandOver, function);
+}
+
 void Recorder::fault(const char* what) {
   fault_ = what;  // before the recording began, or while it is written down, there is nothing to spoil
   if (Activation* innermost = Activation::innermost()) spoil(*innermost, Stop::kFault, what);

@@ -64,6 +64,7 @@ class Recorder final : public Semantics, public Provenance {
   std::unique_ptr<Segment> finish_break();
   /// Ends it without a segment.
   void abandon();
+  void lose(const char* function);  ///< a frame of it ran unseen: what was recorded is not all
   bool failed_flush() const { return failed_flush_; }
 
   struct Trouble {

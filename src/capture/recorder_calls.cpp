@@ -453,6 +453,17 @@ static bool compares_elements(std::string_view name) {
   return names.count(name.substr(name.rfind('.') + 1)) > 0;
 }
 
+/// torch.FloatTensor and its like: what is an instance of them follows from dtype and device, and from dispatch keys
+/// that a pending tensor does not have yet.
+static bool asks_for_tensor_type(PyObject* classes) {
+  if (PyTuple_Check(classes)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes); ++i)
+      if (asks_for_tensor_type(PyTuple_GET_ITEM(classes, i))) return true;
+    return false;
+  }
+  return strcmp(Py_TYPE(classes)->tp_name, "torch.tensortype") == 0;
+}
+
 // The result follows from the arguments, which are read as a whole.
 PyObject* Recorder::call_pure(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                               PyObject* kwnames, PyObject* bound) {
@@ -469,6 +480,8 @@ PyObject* Recorder::call_pure(Activation& self, PyObject* callable, PyObject* co
     iterate = PyDict_GetItemString(builtins, "iter");
   }
   if ((callable == is_instance || callable == is_subclass) && count == 2) {
+    if (is_tensor(args[0]) && asks_for_tensor_type(args[1]))
+      return stop(self, Stop::kOpaqueCall, "torch.tensortype.__instancecheck__");
     note_class(args[0]);
     if (PyType_Check(args[0])) note_type(reinterpret_cast<PyTypeObject*>(args[0]));
     auto classes = [&](auto&& again, PyObject* cls) -> void {

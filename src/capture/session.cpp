@@ -364,6 +364,11 @@ Director::Go Session::apply(Root& root, Segment& segment, GuardContext& context)
 
 Director::Go Session::begin_recording(Root& root, FrameCache::Entry& entry) {
   Activation& activation = *root.activation;
+  if (!is_first_evaluator()) {
+    note_fallback(activation, "another frame evaluator is active (torch.compile, or a debugger)",
+                  "call the compiled function outside of it");
+    return Go::kHandOver;
+  }
   if (++entry.recordings > 4 * state_.limit || entry.discarded > 8) {
     entry.given_up = true;
     note_fallback(activation, "no recording of this function could be kept", "see the breaks of this function");
@@ -443,6 +448,7 @@ static bool compile(Segment& segment, base::GraphNote& note) {
     throw;
   }
   PyEval_RestoreThread(thread);
+  if (done) PyErr_Clear();  // of Python code that torch called meanwhile, and that failed
   return done;
 }
 
@@ -654,6 +660,12 @@ void Session::finish_recording(Root& root, Exit exit, PyObject* result) {
   // who presses Ctrl-C does so anywhere: the instruction is not to blame
   const bool interrupted = aside.type() && PyErr_GivenExceptionMatches(aside.type(), PyExc_KeyboardInterrupt);
   if (!interrupted) mark_trouble(root, trouble);
+}
+
+void Session::missed(Frame* frame) {
+  if (!recording()) return;
+  const char* name = PyUnicode_AsUTF8(frame_code(frame)->co_qualname);
+  top_->recorder->lose(name ? name : "a function");
 }
 
 void Session::faulted(Activation& activation, const char* what) {

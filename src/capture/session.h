@@ -86,6 +86,7 @@ class Session final : public Director {
   void left(Activation& activation, Exit exit, PyObject* result) override;
   void faulted(Activation& activation, const char* what) override;
   bool records() const override { return recording(); }
+  void missed(Frame* frame) override;
 
  private:
   struct Root {

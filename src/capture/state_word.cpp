@@ -1,5 +1,7 @@
 #include "capture/state_word.h"
 
+#include <Python.h>
+
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/PythonTorchFunctionTLS.h>
@@ -13,6 +15,9 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/jit/frontend/tracer.h>
+
+#include "capture/hook.h"
+#include "capture/ref.h"
 
 namespace magneto::capture {
 
@@ -81,7 +86,33 @@ std::string StateWord::difference(const StateWord& before, const StateWord& now)
   return "thread-local dispatch state changed";
 }
 
+// TorchDynamo, on this thread: it asks for each frame whether it is to be compiled.
+static bool dynamo_is_active() {
+  if (!has_other_evaluator()) return false;
+  static PyObject* const callback = [] {
+    Ref module = Ref::take(PyImport_ImportModule("torch._C._dynamo.eval_frame"));
+    PyObject* found = module ? PyObject_GetAttrString(module.get(), "get_eval_frame_callback") : nullptr;
+    PyErr_Clear();
+    return found;
+  }();
+  if (!callback) return false;
+  Ref result = Ref::take(PyObject_CallNoArgs(callback));
+  if (!result) PyErr_Clear();
+  return result && result.get() != Py_None;
+}
+
+// It runs every backward, also those of which our graphs are recorded.
+static bool compiled_autograd_is_active() {
+  static PyObject* name = PyUnicode_InternFromString("torch._dynamo.compiled_autograd");
+  Ref module = Ref::take(PyImport_GetModule(name));
+  Ref flag = module ? Ref::take(PyObject_GetAttrString(module.get(), "compiled_autograd_enabled")) : Ref();
+  PyErr_Clear();
+  return flag.get() == Py_True;
+}
+
 const char* foreign_mode() {
+  if (dynamo_is_active()) return "torch.compile";
+  if (compiled_autograd_is_active()) return "compiled autograd";
   if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode))
     return "a torch.func transform";
   if (c10::impl::TorchDispatchModeTLS::any_modes_set()) return "a TorchDispatchMode";

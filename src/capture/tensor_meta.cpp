@@ -34,6 +34,7 @@ const TensorTypes& types() {
 
 struct GradState {
   bool requires_grad, is_leaf;
+  bool is_dual;  ///< it carries a tangent of forward-mode AD
   friend bool operator==(const GradState&, const GradState&) = default;
 };
 
@@ -41,13 +42,14 @@ struct GradState {
 // call. A view may have to make its grad_fn anew before it can answer.
 GradState grad_state(const c10::TensorImpl* impl) {
   const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
-  if (!meta) return {false, true};
+  if (!meta) return {false, true, false};
+  const bool is_dual = meta->fw_grad_ && !meta->fw_grad_->empty();
   if (meta->is_view_) {
     const at::Tensor tensor(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(const_cast<c10::TensorImpl*>(impl)));
-    return {tensor.requires_grad(), tensor.is_leaf()};
+    return {tensor.requires_grad(), tensor.is_leaf(), is_dual};
   }
   const bool made = meta->grad_fn_ != nullptr;
-  return {meta->requires_grad_ || made, !made};
+  return {meta->requires_grad_ || made, !made, is_dual};
 }
 
 }  // namespace
@@ -65,7 +67,7 @@ bool is_plain_tensor(PyObject* object) {
          !keys.has_any(c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
                                             c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
                                             c10::DispatchKey::Functionalize})) &&
-         !c10::isQIntType(c10::typeMetaToScalarType(impl->dtype()));
+         !c10::isQIntType(c10::typeMetaToScalarType(impl->dtype())) && !grad_state(impl).is_dual;
 }
 const at::Tensor& tensor_of(PyObject* object) { return THPVariable_Unpack(object); }
 
@@ -94,7 +96,7 @@ bool TensorMeta::matches(PyObject* object) const {
 
 bool TensorMeta::matches(const c10::TensorImpl* impl) const {
   if (impl->key_set() != keys || impl->dtype() != dtype || impl->device().index() != device_index) return false;
-  if (grad_state(impl) != GradState{requires_grad, is_leaf}) return false;
+  if (grad_state(impl) != GradState{requires_grad, is_leaf, false}) return false;
   if (impl->layout() != c10::kStrided) return sizes_strides.empty();
   size_t dims = sizes_strides.size() / 2;
   auto sizes = impl->sizes(), strides = impl->strides();

@@ -145,7 +145,7 @@ def compiled_autograd():
     return compiled_autograd._enable(lambda graph: graph)
 
 
-@pytest.mark.parametrize("around", ["backward"])
+@pytest.mark.parametrize("around", ["backward", "all", "first call"])
 @pytest.mark.parametrize("f", PROGRAMS)
 def test_compiled_autograd(f, around):
     def ask(g):

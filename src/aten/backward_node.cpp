@@ -166,6 +166,24 @@ void TrainingPlan::check(const Since& since) const {
   harmless_.insert(std::move(what));
 }
 
+std::vector<bool> TrainingPlan::needed(const variable_list& tangents) const {
+  std::vector<bool> is_read(joint.graph.values().size()), inputs(examples.size());
+  for (size_t t = 0; t < tangents.size(); ++t)
+    if (tangents[t].defined()) is_read[joint.roots[joint.root_at[t]].value.index()] = true;
+  for (size_t n = joint.graph.nodes().size(); n-- > 0;) {
+    const graph::Node& node = joint.graph.nodes()[n];
+    if (std::any_of(node.outputs.begin(), node.outputs.end(),
+                    [&](graph::ValueId id) { return id.valid() && is_read[id.index()]; }))
+      graph::for_each_read(node, [&](graph::ValueId id) { is_read[id.index()] = true; });
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    inputs[i] = is_read[joint.graph.inputs()[i].index()];
+    for (size_t t = 0; t < tangents.size(); ++t)
+      inputs[i] = inputs[i] || (tangents[t].defined() && joint.reached_by[i][t]);
+  }
+  return inputs;
+}
+
 const Program& TrainingPlan::again(const std::vector<bool>& looked) const {
   if (std::find(looked.begin(), looked.end(), true) == looked.end()) return *roots_again;
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -430,13 +448,18 @@ void MagnetoBackward::check_originals() const {
   TORCH_CHECK(!originals.empty() || plan_->program->graph().inputs().empty(), autograd::ERR_BACKWARD_TWICE);
 }
 
+bool MagnetoBackward::is_as_it_was(const Original& of) const {
+  auto impl = of.tensor.lock();
+  if (!impl) return false;
+  const at::Tensor tensor(std::move(impl));
+  return tensor.is_inference() || tensor._version() == of.version;
+}
+
 at::Tensor MagnetoBackward::original(const Original& of, const std::string& name) const {
   auto impl = of.tensor.lock();
   if (!impl) refuse_again(name + " is gone", "keep a reference to it until then, or leave this function uncompiled");
-  at::Tensor tensor(std::move(impl));
-  if (!tensor.is_inference() && tensor._version() != of.version)
-    refuse_again(name + " was changed in place since", "clone it before it is changed");
-  return tensor;
+  if (!is_as_it_was(of)) refuse_again(name + " was changed in place since", "clone it before it is changed");
+  return at::Tensor(std::move(impl));
 }
 
 // The program once more, above autograd, and torch's engine through it, to the inputs and to the stops that somebody
@@ -449,11 +472,16 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
     return known.empty() ? "input " + std::to_string(i) : known;
   };
   check_originals();
+  const std::vector<bool> needed = plan_->needed(tangents);
+  const auto is_stored = [&](size_t i) {
+    return std::find(plan_->joint.stored.begin(), plan_->joint.stored.end(), i) != plan_->joint.stored.end();
+  };
   std::vector<at::Tensor> inputs;
   for (size_t i = 0; i < originals.size(); ++i) {
-    inputs.push_back(original(originals[i], name(i)));
-    if (plan_->joint.needs_before[i])
+    if (needed[i] && is_stored(i))
       refuse_again(name(i) + " was written to by the function", "leave this function uncompiled");
+    inputs.push_back(needed[i] || is_as_it_was(originals[i]) ? original(originals[i], name(i))
+                                                             : laid_out({}, graph.value(graph.inputs()[i]).type));
   }
   for (const size_t stored : plan_->joint.stored) inputs[stored] = inputs[stored].detach().clone();
   std::vector<std::pair<size_t, size_t>> places;  // among the results, among the inputs

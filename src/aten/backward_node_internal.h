@@ -62,6 +62,8 @@ class TrainingPlan {
   const Backward& backward(const std::vector<bool>& through, const std::vector<bool>& gives, bool exactly) const;
   /// Throws what eager's backward would throw.
   void check(const Since& since) const;
+  /// The inputs that the roots of these tangents were computed from.
+  std::vector<bool> needed(const torch::autograd::variable_list& tangents) const;
   const Backward& full() const;
   bool is_full(const Backward* backward) const { return backward == &full_; }
   /// What is known of it without computing anything; `run` comes when it is first asked for.
@@ -174,6 +176,7 @@ class MagnetoBackward : public torch::autograd::Node {
   bool is_looked_at(size_t stop) const;
   bool is_awaited(size_t tangent) const;
   void check_originals() const;
+  bool is_as_it_was(const Original& of) const;
   at::Tensor original(const Original& of, const std::string& name) const;
   std::vector<at::Tensor> take_inputs(const Backward& backward, bool last);
   void check_again(const Backward& backward, const std::vector<bool>& through) const;

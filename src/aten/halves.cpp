@@ -48,7 +48,6 @@ class Arranging {
     if (made_.reason.empty()) check_stores();
     if (!made_.reason.empty()) return std::move(made_);
     arrange();
-    find_needs_before();
     return std::move(made_);
   }
 
@@ -172,20 +171,6 @@ class Arranging {
     const auto gradients = made_.graph.outputs.begin() + static_cast<ptrdiff_t>(joint_.outputs + joint_.roots);
     outputs.insert(outputs.end(), gradients, made_.graph.outputs.end());
     made_.graph.outputs = std::move(outputs);
-  }
-
-  void find_needs_before() {
-    std::vector<bool> needed(made_.graph.values().size());
-    for (const FunctionalJoint::Root& root : made_.roots)
-      if (root.tangent != Joint::kNone) needed[root.value.index()] = true;
-    for (size_t n = made_.graph.nodes().size(); n-- > 0;) {
-      const Node& node = made_.graph.nodes()[n];
-      if (std::any_of(node.outputs.begin(), node.outputs.end(),
-                      [&](ValueId id) { return id.valid() && needed[id.index()]; }))
-        graph::for_each_read(node, [&](ValueId id) { needed[id.index()] = true; });
-    }
-    made_.needs_before.assign(joint_.inputs, false);
-    for (const size_t input : made_.stored) made_.needs_before[input] = needed[made_.graph.inputs()[input].index()];
   }
 
   const std::span<const at::Tensor> examples_;

@@ -35,10 +35,13 @@ struct FunctionalJoint {
   std::vector<size_t> order;
   std::vector<std::vector<bool>> reached_by;  ///< as in Joint
   std::vector<types::Condition> conditions;
-  std::vector<bool> needs_before;  ///< of each input: a root with a tangent needs it as it was before a store
-  std::vector<size_t> stored;      ///< inputs that are stored to
+  std::vector<size_t> stored;  ///< inputs that are stored to
   double functionalise_ms = 0;
   std::string reason;
+
+  /// Each root with a gradient has a node of its own, so that only the hooks of those are called that a gradient comes
+  /// to.
+  bool has_output_nodes() const { return !order.empty(); }
 };
 
 FunctionalJoint make_functional_joint(std::span<const at::Tensor> examples, Joint joint);

@@ -385,7 +385,11 @@ class Joining {
         if (const auto at = outputs.find(edge); at != outputs.end()) on_the_way[at->second] = true;
     for (const auto& [edge, output] : outputs)
       if (on_the_way[output]) stops.emplace(edge, 0);
-    if (stops.empty()) return;
+    if (stops.empty()) {
+      if (made_.root_at.size() < 2) return;
+      made_.behind.resize(made_.root_at.size());
+      return find_order();
+    }
     const auto written = last_writes();
     for (size_t o = 0; o < on_the_way.size(); ++o) {
       if (!on_the_way[o]) continue;
@@ -437,14 +441,14 @@ class Joining {
   }
 
   void find_order() {
+    const auto when = [&](size_t root) { return roots_[root].grad_fn()->sequence_nr(); };
     for (size_t t = 0; t < made_.root_at.size(); ++t) made_.order.push_back(t);
-    std::stable_sort(made_.order.begin(), made_.order.end(), [&](size_t a, size_t b) {
-      return height(roots_[made_.root_at[a]]) < height(roots_[made_.root_at[b]]);
-    });
+    std::stable_sort(made_.order.begin(), made_.order.end(),
+                     [&](size_t a, size_t b) { return when(made_.root_at[a]) < when(made_.root_at[b]); });
     for (size_t t = 0; t < made_.root_at.size(); ++t)
       for (const size_t s : made_.behind[t]) {
         const size_t below = made_.root_of[made_.stops[s].output];
-        if (made_.tangent_of[below] != Joint::kNone && height(roots_[below]) >= height(roots_[made_.root_at[t]]))
+        if (made_.tangent_of[below] != Joint::kNone && when(below) >= when(made_.root_at[t]))
           impossible("an output was computed from memory that depends on it");
       }
   }

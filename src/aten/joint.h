@@ -55,7 +55,8 @@ struct Joint {
   };
   std::vector<Stop> stops;                  ///< each behind those that it was computed from
   std::vector<std::vector<size_t>> behind;  ///< of each tangent: as Stop::behind, for its root
-  std::vector<size_t> order;                ///< tangents, each behind those that its stops are views of
+  /// Tangents in the order in which their roots were made. Empty: one root, and no stops.
+  std::vector<size_t> order;
 
   /// Where only `pieces` were asked for: where to cut the program (counts of its nodes, rising), so that each stop ends
   /// a piece, and each operator whose gradient is Python code is one. Only hints and requires_grad have a meaning then.

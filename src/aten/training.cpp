@@ -100,7 +100,9 @@ Executable::Failure Training::run(std::span<at::Tensor> inputs, std::span<const 
                                   Tensors& outputs) const {
   if (must_run_plainly(inputs, symbols)) return plan_->program->run(inputs, symbols, outputs);
   if (needs_pieces(inputs)) {
-    std::call_once(pieces_made_, [&] { pieces_ = make_pieces_(); });
+    std::call_once(pieces_made_, [&] {
+      if (!plan_->joint.stops.empty()) pieces_ = make_pieces_();
+    });
     return (pieces_ ? pieces_ : plan_->program)->run(inputs, symbols, outputs);
   }
   bool is_done = false;
@@ -200,12 +202,12 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
   for (size_t r = 0; r < roots.size(); ++r)
     if (joint.roots[r].tangent == Joint::kNone) {
       if (const Failure failure = make_views(r); failure.error) return failure;
-      if (node && !joint.stops.empty() && roots[r].requires_grad())
+      if (node && joint.has_output_nodes() && roots[r].requires_grad())
         nodes[r] = torch::autograd::impl::gradient_edge(roots[r]).function;
     }
   for (size_t k = 0; k < joint.root_at.size(); ++k) {
-    const size_t t = joint.stops.empty() ? k : joint.order[k], r = joint.root_at[t];
-    if (node && joint.stops.empty()) {
+    const size_t t = joint.has_output_nodes() ? joint.order[k] : k, r = joint.root_at[t];
+    if (node && !joint.has_output_nodes()) {
       torch::autograd::set_history(roots[r], owner);
     } else if (node) {
       torch::autograd::edge_list edges{{owner, static_cast<uint32_t>(t)}};
@@ -218,7 +220,7 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
     if (const Failure failure = make_views(r); failure.error) return failure;
   }
   if (node) {
-    if (!joint.stops.empty())
+    if (joint.has_output_nodes())
       for (const size_t r : joint.root_at) node->add_input_metadata(roots[r]);
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
     torch::autograd::fire_node_creation_hooks(owner);
@@ -233,7 +235,7 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
 
 void Training::link_stops(MagnetoBackward& node, const Tensors& outputs, std::span<const NodePtr> bottoms) const {
   const FunctionalJoint& joint = plan_->joint;
-  if (joint.stops.empty()) return;
+  if (!joint.has_output_nodes()) return;
   for (const size_t r : joint.root_at) node.outputs.push_back(bottoms[r].get());
   const size_t first = outputs.size() - joint.outputs.size();
   for (const Joint::Stop& stop : joint.stops) {
@@ -368,10 +370,9 @@ std::shared_ptr<Executable> make_node(std::shared_ptr<Program> program, std::spa
                  .forward = part.forward,
                  .backward = part.backward};
 
-  if (!joint.stops.empty())
-    for (const size_t i : plan->wanted)
-      if (std::find(joint.reached_by[i].begin(), joint.reached_by[i].end(), false) != joint.reached_by[i].end())
-        plan->not_by_all.push_back(i);
+  for (const size_t i : plan->wanted)
+    if (std::find(joint.reached_by[i].begin(), joint.reached_by[i].end(), false) != joint.reached_by[i].end())
+      plan->not_by_all.push_back(i);
   close_stops(*plan);
   plan->set_full({.run = nullptr,
                   .reads = std::vector<bool>(part.saved.size(), true),

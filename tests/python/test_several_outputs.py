@@ -1,0 +1,205 @@
+"""Functions with several outputs, whose gradients come together or one by one: hooks are called as in eager, in its order, and
+nothing is asked of inputs that the backward does not need."""
+
+import pytest
+import torch
+from torch import nn, randn
+
+import magneto
+
+PROGRAMS = {
+    "of one input": lambda x, w: (x * 2, x * 3),
+    "of two": lambda x, w: (x.exp(), w.sin()),
+    "shared": lambda x, w: (x * w, w.sin(), x.cos()),
+    "views": lambda x, w: (x.exp()[1:], (x * w).view(-1), w.t() * 2),
+    "turned": lambda x, w: (w.sin(), x * w, x.exp())[::-1],
+    "in place": lambda x, w: ((x * 2).mul_(w), x.clone().clamp_(0), w.exp()),
+    "one on the way": lambda x, w: on_the_way(x.tanh(), w),
+    "one without a gradient": lambda x, w: (x.exp(), x.detach() + 1, w.sin()),
+    "compared": lambda x, w: (compared(x * 2, w), x.sin()),
+}
+
+
+def on_the_way(h, w):
+    return h, h.sin(), w * 2
+
+
+def compared(v, w):
+    v.eq_(w)
+    return v
+
+
+def inputs(leaves):
+    torch.manual_seed(4)
+    x, w = randn(3, 3, requires_grad=True), randn(3, 3, requires_grad=True)
+    return (x, w) if leaves else (x * 1, w * 1)
+
+
+def rounded(gradient):
+    return None if gradient is None else [round(number, 4) for number in gradient.detach().flatten().tolist()]
+
+
+def each(ys, tangents):
+    for y, tangent in zip(ys, tangents):
+        y.backward(tangent, retain_graph=True)
+
+
+def together(ys, tangents):
+    torch.autograd.backward(ys, tangents)
+
+
+def last_alone(ys, tangents):
+    ys[-1].backward(tangents[-1])
+
+
+def first_twice(ys, tangents):
+    ys[0].backward(tangents[0], retain_graph=True)
+    ys[0].backward(tangents[0])
+
+
+def one_by_one(ys, tangents):
+    for y, tangent in zip(ys, tangents):
+        try:
+            y.backward(tangent)
+        except RuntimeError as error:
+            raise AssertionError(str(error)) from None
+
+
+def seen(f, ask, leaves, ordered):
+    x, w = inputs(leaves)
+    lines = []
+    x.register_hook(lambda g: lines.append(("x", rounded(g))))
+    w.register_hook(lambda g: lines.append(("w", rounded(g))))
+    ys = [y for y in f(x, w) if y.requires_grad]
+    for i, y in enumerate(ys):
+        y.register_hook(lambda g, i=i: lines.append((i, rounded(g))))
+    torch.manual_seed(8)
+    tangents = [torch.randn_like(y) for y in ys]
+    try:
+        ask(ys, tangents)
+    except (AssertionError, RuntimeError) as error:
+        lines.append(str(error))
+    if leaves:
+        lines += [rounded(x.grad), rounded(w.grad)]
+    return lines if ordered else sorted(map(str, lines))
+
+
+@pytest.mark.parametrize("ask", [each, together, last_alone, first_twice, one_by_one], ids=lambda ask: ask.__name__)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_hooks(name, ask):
+    for leaves in (True, False):
+        c = magneto.compile(PROGRAMS[name])
+        expected = seen(PROGRAMS[name], ask, leaves, ordered=False)
+        for _ in range(3):
+            assert seen(c, ask, leaves, ordered=False) == expected
+
+
+@pytest.mark.parametrize("name", ["of one input", "of two", "shared", "turned", "in place"])
+def test_hooks_of_outputs_run_in_order(name):
+    def order(f):
+        x, w = inputs(True)
+        called = []
+        ys = f(x, w)
+        for i, y in enumerate(ys):
+            y.register_hook(lambda g, i=i: called.append(i))
+        sum(y.sum() for y in ys).backward()
+        return called
+
+    c = magneto.compile(PROGRAMS[name])
+    for _ in range(3):
+        assert order(c) == order(PROGRAMS[name])
+
+
+def test_two_heads():
+    class Heads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.trunk, self.one, self.two = nn.Linear(3, 3), nn.Linear(3, 1), nn.Linear(3, 1)
+
+        def forward(self, x):
+            h = self.trunk(x).tanh()
+            return self.one(h), self.two(h)
+
+    def train(compiled):
+        torch.manual_seed(0)
+        model = Heads()
+        called = []
+        for name, parameter in model.named_parameters():
+            parameter.register_post_accumulate_grad_hook(lambda p, name=name: called.append(name))
+        net = magneto.compile(model) if compiled else model
+        for _ in range(3):
+            one, two = net(randn(4, 3))
+            one.sum().backward(retain_graph=True)
+            called.append("two")
+            two.sum().backward()
+            called.append("step")
+        return [sorted(part.split()) for part in " ".join(called).split("step")], [p.grad for p in model.parameters()]
+
+    (names, grads), (got_names, got) = train(False), train(True)
+    assert got_names == names
+    for e, g in zip(grads, got):
+        assert torch.allclose(e, g, rtol=1e-4, atol=1e-5)
+
+
+# ---- gradients that are differentiated ---------------------------------------------------------------------------------
+
+def differentiated(f, change, wanted):
+    torch.manual_seed(2)
+    a, b = randn(1, 2), randn(3, requires_grad=True)
+    ys = f(a, b)
+    wanted = ys[wanted]
+    change(a, b, ys)
+    if change is gone:
+        del a
+    (d,) = torch.autograd.grad(wanted.sum(), b, create_graph=True)
+    (second,) = torch.autograd.grad(d.square().sum(), b)
+    return d.detach(), second
+
+
+def gone(a, b, ys):
+    del ys[0]
+
+
+CHANGES = {
+    "an output that is a view of an input": lambda a, b, ys: ys[0].mul_(2),
+    "an input that another output needs": lambda a, b, ys: a.mul_(2),
+    "the shape of an input": lambda a, b, ys: a.resize_(5),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_not_needed_may_have_changed(change):
+    def f(a, b):
+        return a.view(1, 1, 2), b.sin() * b
+
+    c = magneto.compile(f)
+    expected = differentiated(f, CHANGES[change], 1)
+    for _ in range(3):
+        for e, g in zip(expected, differentiated(c, CHANGES[change], 1)):
+            assert torch.allclose(e, g, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_not_needed_may_be_gone():
+    def f(a, b):
+        return [a * 2, b.sin() * b]
+
+    c = magneto.compile(f)
+    expected = differentiated(f, gone, 1)
+    for _ in range(3):
+        for e, g in zip(expected, differentiated(c, gone, 1)):
+            assert torch.allclose(e, g, rtol=1e-4, atol=1e-5)
+
+
+def test_a_buffer_that_another_output_counts():
+    """The function writes to an input; the gradient does not depend on it."""
+    def f(count, b):
+        count.add_(1)
+        return count * 2, b.exp()
+
+    c = magneto.compile(f)
+    for g in (f, c, c, c):
+        count, b = torch.zeros(2), torch.ones(2, requires_grad=True)
+        _, y = g(count, b)
+        (d,) = torch.autograd.grad(y.sum(), b, create_graph=True)
+        (second,) = torch.autograd.grad(d.sum(), b)
+        assert torch.allclose(second, b.exp()) and count.tolist() == [1, 1]

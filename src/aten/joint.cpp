@@ -174,7 +174,7 @@ class Joining {
       else if (since.stops[s])
         autograd::impl::set_gradient_edge(tensor, *since.stops[s]);  // errors say the name of what made it
     }
-    execute(work);
+    if (!work.captures.empty()) execute(work);
   }
 
  private:

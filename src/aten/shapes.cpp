@@ -118,6 +118,12 @@ Results convolution_result(c10::ArrayRef<c10::IValue> arguments) {
   if (input.dim() < 3 || input.dim() != weight.dim()) return std::nullopt;
   if (input.numel() == 0 || weight.numel() == 0) return std::nullopt;  // eager's sizes follow another rule
   const size_t spatial = input.dim() - 2;
+  // Of one dimension torch makes two, and strides of sizes of one may look like channels last then.
+  const auto is_plain = [](const at::Tensor& tensor) {
+    const types::TensorType type = type_of(*tensor.unsafeGetTensorImpl());
+    return type.strides == types::contiguous_strides(type.sizes);
+  };
+  if (spatial == 1 && !(is_plain(input) && is_plain(weight))) return std::nullopt;
   for (const auto* list : {&stride, &padding, &dilation, &output_padding})
     if (list->size() != spatial) return std::nullopt;
 

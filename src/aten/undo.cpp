@@ -67,7 +67,10 @@ bool Undo::take_back() {
   }
   const BelowAutograd below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
   for (const Kept& kept : kept_) {
-    kept.detached.copy_(kept.elements);
+    at::Tensor into = kept.detached, elements = kept.elements;
+    for (int64_t d = 0; d < into.dim(); ++d)  // an expanded one: a place is written to once
+      if (into.stride(d) == 0 && into.size(d) > 1) into = into.narrow(d, 0, 1), elements = elements.narrow(d, 0, 1);
+    into.copy_(elements);
     if (kept.tensor.is_inference()) continue;
     c10::VariableVersion counter = torch::autograd::impl::version_counter(kept.tensor);  // shared with the tensor
     counter.set_version(static_cast<int64_t>(kept.version));

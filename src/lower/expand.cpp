@@ -60,7 +60,7 @@ class Expansion {
       const size_t nodes = made_.nodes().size();
       ops::Expander expander(made_, call, node, types);
       const std::vector<ValueId> results = op->expand(expander);
-      if (!expander.failed && results.size() == wanted.size()) {
+      if (!expander.failed && gives(results, wanted)) {
         std::vector<Node> added(made_.nodes().begin() + static_cast<ptrdiff_t>(nodes), made_.nodes().end());
         made_.truncate(nodes);
         std::vector<ValueId> now(made_.values().size());
@@ -78,6 +78,14 @@ class Expansion {
     std::vector<ValueId> outputs = node.outputs;
     made_.add_node(std::move(node));
     return outputs;
+  }
+
+  /// A kernel may give a result that its mask does not ask for; the expansion has none.
+  static bool gives(const std::vector<ValueId>& results, const std::vector<ValueId>& wanted) {
+    if (results.size() != wanted.size()) return false;
+    for (size_t k = 0; k < wanted.size(); ++k)
+      if (wanted[k].valid() && !results[k].valid()) return false;
+    return true;
   }
 
   static ValueId current(ValueId id, const std::vector<ValueId>& now) {

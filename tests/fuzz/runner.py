@@ -315,7 +315,7 @@ class Fuzzer:
     def ends_in_eager(self, outcome):
         """torch itself ends the process for some arguments (gather of an index that is out of range, on an Arm)."""
         program = self.remade(outcome)
-        return program is not None and alone(self.plainly, program, self.limit, self.folder).failed
+        return program is None or alone(self.plainly, program, self.limit, self.folder).failed
 
     def remade(self, outcome):
         """The program of a failure; one that ended its process is generated again, in a fork."""

@@ -207,7 +207,7 @@ class Picture:
         """Runs backward from everything the program returned, and draws every leaf's gradient."""
         if not self.outputs:
             return
-        weights = [torch.linspace(0.5, 1.5, t.numel(), dtype=t.dtype).reshape(t.shape) for t in self.outputs]
+        weights = [torch.linspace(0.5, 1.5, t.numel(), dtype=t.dtype, device=t.device).reshape(t.shape) for t in self.outputs]
         try:
             torch.autograd.backward(self.outputs, weights)
         except RuntimeError as error:

@@ -230,3 +230,85 @@ def test_max_pool1d(dtype, order):
     with torch.no_grad():
         agree(f, lambda seed: [inputs((4, 4, 4), seed=seed, dtype=dtype)[0].permute(order)])
         assert not magneto.explain(f)(inputs((4, 4, 4), dtype=dtype)[0]).breaks
+
+
+def test_strides_of_a_convolution_over_one_dimension():
+    f = lambda x: F.conv1d(x.swapaxes(1, 0), torch.ones(2, 5, 2), padding=1).flatten()
+    with torch.no_grad():
+        for _ in range(2):  # the second time its result is predicted
+            agree(f, lambda seed: inputs((1, 5), seed=seed), dynamic=True)
+
+
+# ---- what a failure takes back, what a mask leaves out --------------------------------------------------------------
+
+def test_a_write_to_an_expanded_tensor_is_taken_back():
+    def f(x):
+        x[::2].mul_(3)
+        return torch.fmod(x, x)
+
+    compiled = magneto.compile(f)
+    for number in (1, 2, 0, 3, 0):
+        for function in (f, compiled):
+            x = torch.full((1,), number).expand(2)
+            if number:
+                assert function(x).tolist() == [0, 0]
+            else:
+                with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+                    function(x)
+            assert x.tolist() == [3 * number] * 2
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 3, 4), (2, 3, 4, 4)])
+def test_batch_norm_without_weights(shape):
+    gradients(lambda x: (F.batch_norm(x, None, None, training=True) * torch.linspace(0, 1, x[0, 0].numel(), device=x.device).view(shape[2:]),), [shape], [0])
+
+
+def test_a_changed_result_of_what_has_no_history():
+    def f(x):
+        with torch.no_grad():
+            v = x[1::2]
+        return v * 2
+
+    compiled = magneto.compile(f)
+    for function in (f, compiled, compiled):
+        x = torch.ones(4, requires_grad=True)
+        y = function(x * 1)
+        if y.requires_grad:
+            y.detach().zero_()
+            y.sum().backward()
+
+
+def test_a_write_of_another_dtype_while_another_is_trained():
+    def f(x, y):
+        y[torch.arange(4) % 1] = 2
+        v = y * 2
+        v.logical_not_()
+        return x * 2, v
+
+    compiled = magneto.compile(f)
+    for seed in range(3):
+        x, y = inputs((2,), (2,), seed=seed)
+        other = y.clone()
+        have, want = compiled(x.requires_grad_(), y), f(x, other)
+        same(have[1], want[1])
+        same(y, other)
+
+
+def test_what_may_raise_stays_in_a_forward():
+    def f(x, i):
+        i // i
+        return x * 2
+
+    compiled = magneto.compile(f)
+    x = torch.ones(2, requires_grad=True)
+    for number in (1, 2, 3, 0, 1, 0):
+        i = torch.tensor([number])
+        if number:
+            compiled(x, i).sum().backward()
+        else:
+            with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+                compiled(x, i)
+
+
+def test_hardtanh_of_nan():
+    gradients(lambda x: (F.hardtanh(x / torch.zeros(()).where(x > 0, torch.ones(()))),), [(9,)], [0])

@@ -1,6 +1,7 @@
 // aten/backward_node_internal.h: the node that stands for a whole program in torch's autograd graph.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
@@ -123,7 +124,7 @@ class MagnetoBackward : public torch::autograd::Node {
     c10::VariableVersion counter;
     uint32_t version;
   };
-  std::vector<Watched> watched;
+  c10::SmallVector<Watched, 8> watched;
   std::vector<Original> originals;           ///< the inputs, for a backward that is to be differentiated
   std::vector<at::Tensor> generator_states;  ///< of plan.random_on, before the forward
 

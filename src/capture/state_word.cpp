@@ -101,13 +101,18 @@ static bool dynamo_is_active() {
   return result && result.get() != Py_None;
 }
 
-// It runs every backward, also those of which our graphs are recorded.
+// It runs every backward, also those of which our graphs are recorded. Asked between segments: the module's dict is kept
+// once it is there.
 static bool compiled_autograd_is_active() {
-  static PyObject* name = PyUnicode_InternFromString("torch._dynamo.compiled_autograd");
-  Ref module = Ref::take(PyImport_GetModule(name));
-  Ref flag = module ? Ref::take(PyObject_GetAttrString(module.get(), "compiled_autograd_enabled")) : Ref();
-  PyErr_Clear();
-  return flag.get() == Py_True;
+  static PyObject* const name = PyUnicode_InternFromString("torch._dynamo.compiled_autograd");
+  static PyObject* const flag = PyUnicode_InternFromString("compiled_autograd_enabled");
+  static PyObject* dict = nullptr;
+  if (!dict) {
+    PyObject* module = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
+    if (!module || !PyModule_Check(module)) return false;
+    dict = Py_NewRef(PyModule_GetDict(module));
+  }
+  return PyDict_GetItemWithError(dict, flag) == Py_True;
 }
 
 const char* foreign_mode() {

@@ -234,7 +234,7 @@ class Grammar:
     def stmt_generator(self, scope, inside):
         """A generator that is walked by hand: sent numbers, closed, thrown into."""
         name, first = self.new("g"), self.new("t")
-        lines = [f"{name} = {self.one('guarded', 'delegating')}({self.expr('LT', scope, 1)}, {self.expr('I', scope, 2)})", f"{first} = next({name}, C1)"]
+        lines = [f"{name} = guarded({self.expr('LT', scope, 1)}, {self.expr('I', scope, 2)})", f"{first} = next({name}, C1)"]
         scope.names[first] = "T"
         ends = [[f"{name}.close()"], ["with contextlib.suppress(StopIteration):", f"    {self.place(scope)} = {name}.send({self.expr('I', scope, 2)})"],
                 ["try:", f"    {name}.throw(Stop(2))", "except (Stop, StopIteration) as e:", "    LOG.append(type(e).__name__)"], [f"LOG.extend({name})"], [f"del {name}"], []]

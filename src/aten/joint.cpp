@@ -441,7 +441,10 @@ class Joining {
   }
 
   void find_order() {
-    const auto when = [&](size_t root) { return roots_[root].grad_fn()->sequence_nr(); };
+    const auto when = [&](size_t root) -> uint64_t {  // a piece begins with results of operators of other libraries
+      const auto& node = roots_[root].grad_fn();
+      return node ? node->sequence_nr() : 0;
+    };
     for (size_t t = 0; t < made_.root_at.size(); ++t) made_.order.push_back(t);
     std::stable_sort(made_.order.begin(), made_.order.end(),
                      [&](size_t a, size_t b) { return when(made_.root_at[a]) < when(made_.root_at[b]); });

@@ -179,8 +179,10 @@ Element hardsigmoid_backward_body(Body& b) {
 }
 Element hardswish_backward_body(Body& b) {
   b.promote({0, 1});
-  const Element grad = b.x(0), x = b.x(1);
-  return where(x <= -3, b.number(0), where(x < 3, grad * (x / 3 + 0.5), grad));
+  const Element grad = b.x(0), x = b.x(1), middle = grad * (x / 3 + 0.5);
+  if (b.type.device.kind == types::Device::Kind::kCpu)  // a NaN stays one there
+    return where(x <= -3, b.number(0), where(x >= 3, grad, middle));
+  return where(x <= -3, b.number(0), where(x < 3, middle, grad));
 }
 Element hardtanh_backward_body(Body& b) {
   b.promote({0, 1});

@@ -18,6 +18,7 @@
 #include <tuple>
 
 #include "types/expr_internal.h"
+#include "types/solve.h"
 
 namespace magneto::types {
 
@@ -147,6 +148,10 @@ int64_t ceil_of(int64_t a, int64_t b) { return a / b + (a % b > 0); }
 
 Prover::Prover(const std::vector<Condition>& conditions) : next_(kFirst) {
   for (const Condition& condition : conditions) assume(condition);
+  // what is known of a symbol is known of those that it equals
+  const Solution solution(conditions);
+  if (solution.empty()) return;
+  for (const Condition& c : conditions) assume({solution.of(c.left), c.relation, solution.of(c.right)});
 }
 
 Expr Prover::variable(const std::vector<Expr>& most) {

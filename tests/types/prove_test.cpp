@@ -58,6 +58,12 @@ TEST(Prove, APartOfATensorThatIsHalfAsLong) {
   EXPECT_FALSE(p.lies_inside(whole, half));
 }
 
+TEST(Prove, WhatIsKnownOfAnEqualSymbol) {
+  Prover p({{2, Relation::kLe, s1}, {3, Relation::kLe, s0}, {s0, Relation::kEq, s1}});
+  EXPECT_TRUE(p.never_negative(4 * s1 * s1 - 12 * s1));
+  EXPECT_FALSE(p.never_negative(4 * s1 * s1 - 16 * s1));
+}
+
 TEST(Prove, OtherSizesOfTheSameMemory) {
   const Expr s3 = Expr::symbol(3);
   const TensorType one{Dtype::kF32, {}, {s0, s1}, {s1, 1}, 0}, other{Dtype::kF32, {}, {s3, s2}, {s2, 1}, 0};

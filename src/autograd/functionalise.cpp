@@ -21,9 +21,9 @@
 // Reading again is not asked of views that were just written: the value is known on the whole way down. An input is
 // stored to where it was written, and nowhere else: each view that was written through has its store, in order.
 //
-// Three things are not true of values, so that such programs stay as they are: a write to a tensor some of whose
-// elements lie in the same place, an operator that reads places which it writes (but for the same element), and a view
-// by strides of memory that has gaps.
+// Four things are not true of values, so that such programs stay as they are: a write to a tensor some of whose
+// elements lie in the same place, an operator that reads places which it writes (but for the same element), a view by
+// strides of memory that has gaps, and one of memory that may not be there.
 #include "autograd/functionalise.h"
 
 #include <algorithm>
@@ -33,6 +33,7 @@
 #include "ops/expander.h"
 #include "ops/op.h"
 #include "types/overlap.h"
+#include "types/prove.h"
 
 namespace magneto::autograd {
 
@@ -78,7 +79,7 @@ struct View {
 class Functionalising {
  public:
   Functionalising(const Graph& from, types::Dtype default_dtype)
-      : from_(from), default_dtype_(default_dtype), views_of_(from.values().size()) {}
+      : from_(from), default_dtype_(default_dtype), views_of_(from.values().size()), prover_(from.conditions) {}
 
   Functional run() {
     made_.graph.conditions = from_.conditions;
@@ -238,6 +239,14 @@ class Functionalising {
     return strides_hold(id) || (!is_written(id) && storage(id).offset == graph().value(storage(id).first).type.offset);
   }
 
+  /// Whether all that it looks at lies in the memory that the graph knows, for all sizes. There may be more of it in
+  /// one call, and less in the next: then eager has an error to raise.
+  bool is_there(ViewId below, const TensorType& looks_at) {
+    TensorType whole = graph().value(storage(below).first).type;
+    whole.offset = storage(below).offset;
+    return prover_.lies_inside(looks_at, whole);
+  }
+
   /// A view by strides lies on the storage itself, whatever tensor it was taken of.
   void lay_on_storage(View& made) {
     if (!strides_hold(made.below)) return;
@@ -382,6 +391,9 @@ class Functionalising {
     const bool by_sizes = !op.functional.empty() && is_view_by_sizes(op, node);
     const bool by_strides = op.by_strides || (!op.functional.empty() && !by_sizes);
     if (by_strides && !may_look_by_strides(below)) return stop(node, "looks by strides at memory that was written to");
+    for (const ValueId id : node.outputs)
+      if (by_strides && id.valid() && !is_there(below, from_.value(id).type))
+        return stop(node, "looks by strides at memory that is not known to be there");
     Node copy = copied(node);
     if (by_sizes) {
       copy.op = op.functional;
@@ -425,6 +437,8 @@ class Functionalising {
       return stop(node, "looks by strides at memory that was written to");
     // A value has one type: the tensor goes on as another value, or as the same one where its type stayed.
     const ValueId changed = node.outputs.empty() || !node.outputs[0].valid() ? *id : node.outputs[0];
+    if (other->by_strides && !is_there(below, from_.value(changed).type))
+      return stop(node, "looks by strides at memory that is not known to be there");
     views_.push_back({.storage = view(below).storage,
                       .below = below,
                       .node = std::move(copy),
@@ -563,6 +577,7 @@ class Functionalising {
   std::vector<View> views_;
   std::vector<ViewId> views_of_;  ///< of each recorded value
   size_t groups_ = 0;             ///< 0 is that of whole storages
+  types::Prover prover_;
 };
 
 }  // namespace

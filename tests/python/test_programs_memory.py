@@ -178,6 +178,20 @@ def test_elements_that_share_a_place():
     same_as_eager(lambda x: (x.sum(), x + 1, x.t() * 2), randn(4).expand(3, 4))
 
 
+def test_strides_that_lead_beyond_a_tensor():
+    """There is memory behind the first tensor, and none behind the second."""
+    def f(x):
+        return x.as_strided((3, 4), (1, 2), 1) @ x.as_strided((4, 3), (1, 2), 5)
+
+    g = magneto.compile(f)
+    for _ in range(3):
+        x = randn(20)[5:9]
+        assert torch.equal(f(x), g(x))
+    for h in (f, g):
+        with pytest.raises(RuntimeError, match="setStorage"):
+            h(randn(9)[5:9])
+
+
 def test_inputs_that_share_memory():
     buffer = arange(24.0)
 

@@ -18,11 +18,13 @@
 #include "aten/backward_node_internal.h"
 #include "aten/chain_internal.h"
 #include "aten/convert_internal.h"
+#include "aten/kernels.h"
 #include "aten/operators_internal.h"
 #include "aten/output_node_internal.h"
 #include "aten/program.h"
 #include "base/check.h"
 #include "base/text.h"
+#include "ops/op.h"
 
 namespace magneto::aten {
 
@@ -446,7 +448,33 @@ std::vector<const TrainingFacts*> training_facts(const Executable& executable) {
   return facts;
 }
 
+/// A loop casts what it stores: of values, x_half *= y_float is one operator. One of torch needs another that casts.
+static void cast_results(Graph& graph) {
+  const std::vector<graph::Node> nodes = graph.nodes();
+  graph.truncate(0);
+  for (graph::Node node : nodes) {
+    const ops::Op* op = ops::find(node.op);
+    const auto results = op && op->body && op->type ? op->type({node.args, &graph, default_dtype()}) : std::nullopt;
+    std::vector<graph::Node> casts;
+    for (size_t k = 0; results && results->size() == node.outputs.size() && k < results->size(); ++k) {
+      const ValueId id = node.outputs[k];
+      if (!id.valid() || (*results)[k].kind != ops::Result::Kind::kFresh) continue;
+      const types::Dtype dtype = graph.value(id).type.dtype;
+      if ((*results)[k].type.dtype == dtype) continue;
+      node.outputs[k] = graph.add_value((*results)[k].type);
+      casts.push_back({.op = "aten::_to_copy",
+                       .args = {node.outputs[k], dtype, {}, {}, {}, false, {}},
+                       .outputs = {id},
+                       .grad = node.grad,
+                       .place = node.place});
+    }
+    graph.add_node(std::move(node));
+    for (graph::Node& cast : casts) graph.add_node(std::move(cast));
+  }
+}
+
 std::shared_ptr<Executable> compile_by_operators(Graph graph, std::vector<at::Tensor> constants, const char*) {
+  cast_results(graph);
   for (const graph::Store& store : std::exchange(graph.stores, {}))
     graph.add_node({.op = "aten::copy_", .args = {store.into, store.value, false}, .outputs = {store.into}});
   return std::make_shared<Program>(std::move(graph), std::move(constants));

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/violation.h"
 #include "driver/assemble.h"
+#include "driver/validate.h"
 #include "graph/settle.h"
 #include "loop/bounds.h"
 #include "loop/text.h"
@@ -57,6 +58,7 @@ std::unique_ptr<Compilation> compile(const graph::Graph& asked, const Request& r
   auto made = std::make_unique<Compilation>();
   const graph::Graph graph = graph::settle(asked);
   autograd::Functional functional;
+  Validator* const validator = request.validator;
   if (request.is_functional)
     functional.graph = graph;
   else
@@ -70,9 +72,13 @@ std::unique_ptr<Compilation> compile(const graph::Graph& asked, const Request& r
                               ? autograd::verify_functional(functional.graph, request.default_dtype)
                               : autograd::verify_functional(graph, functional, request.default_dtype));
   });
+  if (validator) validator->graph("functionalise", functional.graph);
   passes.time("expand", [&] { made->functional = lower::expand(functional.graph, request.default_dtype); });
   passes.verify([&] { hold("expand", autograd::verify_functional(made->functional, request.default_dtype)); });
+  if (validator) validator->graph("expand", made->functional);
   lower::Lowered lowered;
+  if (validator)
+    passes.validate = [&](std::string_view name, const loop::Program& p) { validator->loops(name, p, lowered); };
   const auto is_unproved = [&](const loop::Program& program, bool scheduled) {
     bool some = false;
     passes.verify([&] {
@@ -88,6 +94,7 @@ std::unique_ptr<Compilation> compile(const graph::Graph& asked, const Request& r
                 [&] { lowered = lower::lower(made->functional, request.default_dtype, request.device, as_calls); });
     check_aliases(functional, lowered);
     if (is_unproved(lowered.program, false)) continue;
+    if (validator) validator->loops("lower", lowered.program, lowered);
     made->program = std::move(lowered.program);
     if (request.keeps_texts) made->equations = loop::print(made->program);
     schedule(made->program, passes, request.shape);
@@ -105,6 +112,8 @@ std::unique_ptr<Compilation> compile(const graph::Graph& asked, const Request& r
     hold("assemble", plan::verify(made->plan));
     hold("assemble", plan::verify(made->plan, made->signature));
   });
+  passes.validate = nullptr;
+  if (validator) validator->plan("assemble", made->plan, made->signature, made->units);
   return made;
 }
 

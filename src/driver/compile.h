@@ -13,6 +13,8 @@
 
 namespace magneto::driver {
 
+class Validator;
+
 /// A graph on its way to machine code: everything but the code itself.
 struct Compilation {
   graph::Graph functional;  ///< values only, composite operators expanded
@@ -29,9 +31,10 @@ struct Compilation {
 struct Request {
   types::Dtype default_dtype = types::Dtype::kF32;
   schedule::Shape shape;
-  types::Device device;        ///< that kernels compute on
-  bool is_functional = false;  ///< the graph needs no functionalise
-  bool keeps_texts = false;    ///< for whoever reads Compilation::equations
+  types::Device device;            ///< that kernels compute on
+  bool is_functional = false;      ///< the graph needs no functionalise
+  bool keeps_texts = false;        ///< for whoever reads Compilation::equations
+  Validator* validator = nullptr;  ///< compares the program before and after each stage; it has run the recorded one
 };
 
 /// Throws base::Fault when the graph cannot be expressed: its message is the reason, for users; base::Violation when a

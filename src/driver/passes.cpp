@@ -41,6 +41,7 @@ void Passes::run(std::string_view name, loop::Program& program, const std::funct
       const std::vector<std::string> broken = loop::verify(program);
       if (!broken.empty()) throw base::Violation(base::concat(name, ": ", broken.front()));
     });
+  if (validate) validate(name, program);
 }
 
 void Passes::run_optional(std::string_view name, loop::Program& program,

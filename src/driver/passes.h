@@ -25,6 +25,7 @@ class Passes {
   bool verifies = true;                                                  ///< after each pass
   std::function<void(std::string_view name, const std::string&)> print;  ///< called with the program behind each pass
   base::Poll poll;                                                       ///< asked before each pass and stage
+  std::function<void(std::string_view name, const loop::Program&)> validate;  ///< called after each pass
 
   /// Runs a pass. Throws base::Violation with the name of the pass when its result is not valid.
   void run(std::string_view name, loop::Program& program, const std::function<void(loop::Program&)>& pass);

@@ -5,8 +5,10 @@
 #include <cstdlib>
 #include <iostream>
 #include <mutex>
+#include <optional>
 
 #include "aten/check.h"
+#include "aten/evaluate.h"
 #include "aten/joint.h"
 #include "aten/kernels.h"
 #include "aten/training.h"
@@ -16,6 +18,7 @@
 #include "driver/compile.h"
 #include "driver/notes.h"
 #include "driver/scripts.h"
+#include "driver/validate.h"
 #include "graph/text.h"
 #include "loop/text.h"
 #include "runtime/cuda.h"
@@ -69,8 +72,79 @@ std::string reason_of(const std::exception& fault, const base::Line& where, bool
     aten::warn(base::concat("A bug in Magneto, which its verifier found in ", where.function, " (", where.file, ":",
                             where.line, "): ", fault.what(),
                             ". The operators of this graph run one by one, as in eager. Please report this."));
-  return fault.what();
+  return base::concat("a bug in Magneto: ", fault.what());
 }
+
+/// The stages of one compilation, compared with torch and with one another.
+class Validation final : public Evaluator {
+ public:
+  Validation(const graph::Graph& graph, std::vector<at::Tensor> constants, std::span<const at::Tensor> examples,
+             types::Device device)
+      : constants_(std::move(constants)), random_(device) {
+    std::vector<int64_t> symbols;
+    std::vector<Sample> inputs = given(graph, examples, symbols);
+    if (inputs.empty()) {
+      std::vector<types::TensorType> types;
+      for (const graph::ValueId id : graph.inputs()) types.push_back(graph.value(id).type);
+      symbols = small_symbols(graph);
+      inputs = random_samples(types, symbols, 1);
+    }
+    std::vector<Sample> constant_samples;
+    for (const at::Tensor& constant : constants_) constant_samples.push_back(aten::sample_of(constant));
+    validator_.emplace(*this, std::move(inputs), std::move(constant_samples), std::move(symbols));
+  }
+
+  Validator& validator() { return *validator_; }
+  void code(const aten::Executable& executable) {
+    begin();
+    std::vector<Sample> inputs = validator_->inputs(), outputs;
+    try {
+      outputs = aten::evaluate(executable, validator_->symbols(), inputs);
+    } catch (const std::exception&) {
+      return;  // an operator fails on these data
+    }
+    validator_->results("code", outputs, inputs);
+  }
+
+  void begin() override { random_.restart(); }
+  std::vector<Sample> run(const graph::Graph& graph, const std::vector<int64_t>& symbols,
+                          std::vector<Sample>& inputs) override {
+    return aten::evaluate(graph, constants_, symbols, inputs);
+  }
+  std::vector<Sample> call(const std::string& op, const std::string& arguments, const std::vector<Sample>& reads,
+                           const std::vector<int64_t>& symbols) override {
+    return aten::evaluate_call(op, arguments, reads, symbols);
+  }
+
+ private:
+  /// The examples as data, and the sizes that they tell; empty when there are none, or when they do not tell all.
+  static std::vector<Sample> given(const graph::Graph& graph, std::span<const at::Tensor> examples,
+                                   std::vector<int64_t>& symbols) {
+    std::vector<Sample> made;
+    if (examples.size() != graph.inputs().size()) return {};
+    for (size_t k = 0; k < examples.size(); ++k) {
+      made.push_back(aten::sample_of(examples[k]));
+      const types::TensorType& type = graph.value(graph.inputs()[k]).type;
+      const auto tell = [&](const types::Expr& e, const types::Expr& number) {
+        std::vector<uint32_t> list;
+        e.collect_symbols(list);
+        if (list.size() != 1 || !(e == types::Expr::symbol(list[0]))) return;
+        if (symbols.size() <= list[0]) symbols.resize(list[0] + 1, -1);
+        symbols[list[0]] = number.value_or(0);
+      };
+      for (size_t d = 0; d < type.sizes.size(); ++d) {
+        tell(type.sizes[d], made.back().type.sizes[d]);
+        tell(type.strides[d], made.back().type.strides[d]);
+      }
+      tell(type.offset, made.back().type.offset);
+    }
+    return know_all(graph, symbols) ? made : std::vector<Sample>();
+  }
+
+  std::vector<at::Tensor> constants_;
+  aten::OwnRandom random_;
+  std::optional<Validator> validator_;
+};
 
 }  // namespace
 
@@ -83,6 +157,7 @@ Pipeline::Pipeline() : skip(names_from("MAGNETO_SKIP_PASSES")), logs(names_from(
   const std::set<std::string, std::less<>> order = names_from("MAGNETO_TOOLCHAINS");
   if (!order.empty())
     std::erase_if(toolchains.order, [&](const std::string& name) { return order.find(name) == order.end(); });
+  if (const char* asked = std::getenv("MAGNETO_VALIDATE")) validates = std::string_view(asked) != "0";
   if (const char* seconds = std::getenv("MAGNETO_COMPILER_SECONDS"); seconds && std::atof(seconds) > 0)
     toolchains.patience = std::chrono::milliseconds(static_cast<int64_t>(std::atof(seconds) * 1000));
 }
@@ -144,7 +219,7 @@ std::shared_ptr<aten::Executable> Pipeline::compile(const std::shared_ptr<aten::
     if (note.fallback.empty()) note.fallback = program->hidden_effect();
     if (note.fallback.empty())
       return kernels({graph, program->constants(), program->bumps(), program->output_bumps(), std::move(leaves),
-                      program, aten::default_dtype(), poll, skip},
+                      program, aten::default_dtype(), poll, skip, examples},
                      false, "", note);
   } catch (const std::exception& reason) {
     note.fallback = reason_of(reason, note.where, logs.contains("verify"));
@@ -182,8 +257,8 @@ std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten:
     std::shared_ptr<aten::Executable> plain = aten::compile_by_operators(half, constants);
     std::shared_ptr<aten::Executable> made = plain;
     try {
-      made =
-          kernels({half, std::move(constants), {}, {}, {}, plain, default_dtype, listener->poll, skip}, true, part, told);
+      made = kernels({half, std::move(constants), {}, {}, {}, plain, default_dtype, listener->poll, skip}, true, part,
+                     told);
     } catch (const std::exception& reason) {
       told.fallback = base::concat(part, ": ", reason_of(reason, listener->where, logs.contains("verify")));
     }
@@ -224,6 +299,18 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
   }
   request.is_functional = is_functional;
   request.keeps_texts = !logs.empty() || note.keeps_texts;
+  std::optional<Validation> validation;
+  if (validates) {
+    try {
+      validation.emplace(work.graph, work.constants, work.examples, device);
+    } catch (const std::exception& reason) {  // no sizes were found, or there is no memory for copies
+      if (logs.contains("validate")) std::cerr << "# magneto: validate: nothing: " << reason.what() << "\n";
+    }
+  }
+  if (validation) {
+    validation->validator().graph("recorded", work.graph);
+    request.validator = &validation->validator();
+  }
   std::unique_ptr<Compilation> made = driver::compile(graph, request, passes);
   std::shared_ptr<const Code> code;
   const aten::OnDevice here(device);
@@ -262,10 +349,17 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
     return runtime::cpu_launcher(
         plan, [&](const std::string& name) { return reinterpret_cast<runtime::Kernel*>(code->find(name)); });
   };
-  return std::make_shared<aten::Kernels>(
+  auto kernels = std::make_shared<aten::Kernels>(
       std::move(made->plan), std::move(made->signature), launcher,
       aten::Kernels::Around{device, std::move(work.constants), std::move(work.bumps), std::move(work.output_bumps),
                             std::move(work.leaves), std::move(work.fallback), code, part == "backward"});
+  if (validation) {
+    validation->code(*kernels);
+    if (logs.contains("validate"))
+      for (const std::string& line : validation->validator().notes())
+        std::cerr << "# magneto: validate: " << line << "\n";
+  }
+  return kernels;
 }
 
 }  // namespace magneto::driver

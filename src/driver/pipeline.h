@@ -16,8 +16,8 @@ namespace magneto::driver {
 
 class Pipeline {
  public:
-  /// Of this process. Reads MAGNETO_SKIP_PASSES, MAGNETO_TOOLCHAINS, MAGNETO_COMPILER_SECONDS and MAGNETO_LOGS when it
-  /// is first asked for.
+  /// Of this process. Reads MAGNETO_SKIP_PASSES, MAGNETO_TOOLCHAINS, MAGNETO_COMPILER_SECONDS, MAGNETO_VALIDATE and
+  /// MAGNETO_LOGS when it is first asked for.
   static Pipeline& instance();
 
   /// Kernels for the program, or the program itself where it cannot be compiled; the note tells which, and why. Throws
@@ -28,8 +28,9 @@ class Pipeline {
 
   Toolchains toolchains;
   std::set<std::string, std::less<>> skip;  ///< passes
-  /// What is printed to stderr: graph, loop, plan, output_code, fusion, verify.
+  /// What is printed to stderr: graph, loop, plan, output_code, fusion, verify, validate.
   std::set<std::string, std::less<>> logs;
+  bool validates = false;  ///< runs the program before and after each pass (validate.h)
 
   /// For tests of the check: kernels compute `instead` where the graph says `op`, unless `pass` is left out.
   struct Spoiled {
@@ -52,7 +53,8 @@ class Pipeline {
     std::shared_ptr<const aten::Executable> fallback;
     types::Dtype default_dtype;  ///< torch's, when the program was recorded
     base::Poll poll;
-    std::set<std::string, std::less<>> skip;  ///< passes
+    std::set<std::string, std::less<>> skip;    ///< passes
+    std::span<const at::Tensor> examples = {};  ///< of its inputs, where there are some
   };
   /// `build`, without these passes, and without a check.
   std::shared_ptr<aten::Executable> compile(const std::shared_ptr<aten::Program>& program,

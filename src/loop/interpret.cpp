@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "loop/semantics.h"
 #include "loop/text.h"
 
@@ -34,8 +35,9 @@ struct Place {
 class Interpreter {
  public:
   Interpreter(const Program& program, const std::vector<int64_t>& symbols, std::vector<void*> buffers,
-              const Interpretation& how)
+              const Interpretation& how, bool makes_temporaries = true)
       : program_(program),
+        makes_temporaries_(makes_temporaries),
         symbols_(symbols),
         memory_(std::move(buffers)),
         how_(how),
@@ -49,6 +51,10 @@ class Interpreter {
     for (size_t b = 0; b < program.buffers(); ++b) place(BufferId(b));
   }
 
+  bool run(const Kernel& k) {
+    kernel(k);
+    return !fault_;
+  }
   bool run() {
     in_order(
         program_, [&](const Equation& e) { equation(e); }, [&](const Kernel& k) { kernel(k); });
@@ -65,7 +71,7 @@ class Interpreter {
     p.dtype = type.dtype;
     p.item = types::item_size(type.dtype);
     if (program_.buffer(id).of.valid()) memory_[id.index()] = memory_[program_.buffer(id).of.index()];
-    if (memory_[id.index()]) return;
+    if (memory_[id.index()] || (!makes_temporaries_ && program_.buffer(id).role != Role::kRow)) return;
     p.own.resize(static_cast<size_t>(storage_size(type, symbols_)) * p.item);
     memory_[id.index()] = p.own.data();
   }
@@ -108,7 +114,10 @@ class Interpreter {
   }
 
   Number evaluate(TermId root) {
-    for (const TermId id : parts(root)) values_[id.index()] = rounded(program_.term(id).dtype, one(id));
+    const std::vector<TermId>& list = parts(root);
+    left_ -= static_cast<int64_t>(list.size());
+    if (left_ < 0) throw TooLong(base::concat("interpret: more than ", how_.most, " terms"));
+    for (const TermId id : list) values_[id.index()] = rounded(program_.term(id).dtype, one(id));
     return values_[root.index()];
   }
 
@@ -334,6 +343,7 @@ class Interpreter {
   }
 
   const Program& program_;
+  const bool makes_temporaries_;
   const std::vector<int64_t>& symbols_;
   std::vector<void*> memory_;
   const Interpretation& how_;
@@ -345,6 +355,7 @@ class Interpreter {
   std::unordered_map<TermId, std::vector<TermId>> parts_;
   std::vector<uint32_t> seen_;
   bool fault_ = false;
+  int64_t left_ = how_.most;
 };
 
 }  // namespace
@@ -352,6 +363,11 @@ class Interpreter {
 bool interpret(const Program& program, const std::vector<int64_t>& symbols, std::vector<void*> buffers,
                const Interpretation& how) {
   return Interpreter(program, symbols, std::move(buffers), how).run();
+}
+
+bool interpret(const Program& program, const Kernel& kernel, const std::vector<int64_t>& symbols,
+               std::vector<void*> buffers, const Interpretation& how) {
+  return Interpreter(program, symbols, std::move(buffers), how, false).run(kernel);
 }
 
 }  // namespace magneto::loop

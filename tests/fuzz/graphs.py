@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import fuzz_library
 import magneto
 from inputs import DTYPES, Input, World, span, strides_of
-from runner import Fuzzer, Outcome, alone, operators
+from runner import Fuzzer, Outcome, alone, operators, violated
 from statements import TABLE, Draw, Line, Names, Skip, Var
 
 try:
@@ -392,6 +392,8 @@ def check(program, device="cpu", backend="magneto", ignored=IGNORED):
                     then = have.values.get(("value", path))
                     if "after" not in (program.backward or {}) and then is not None and not bool((observe.bits(observe.snapshot(t)) == observe.bits(then)).all()):
                         outcome = Outcome(kind="wrong later", text=f"call {number}: {path} changed after the call")
+        if outcome.kind is None:
+            outcome = violated()
     if outcome.failed:
         outcome.facts = facts_of(program, device)
     return outcome

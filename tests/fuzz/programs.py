@@ -30,7 +30,7 @@ import torch
 import magneto
 from picture import Picture, scrub
 from python_statements import Grammar, Scope
-from runner import Fuzzer, Outcome, alone, operators
+from runner import Fuzzer, Outcome, alone, operators, violated
 
 PRELUDE = '''
 import collections, contextlib, copy, dataclasses, enum, functools, itertools, types
@@ -542,7 +542,7 @@ def check(program, backend="magneto"):
             if found is not None:
                 first = text.splitlines()[0]
                 return Outcome(kind=f"wrong {found[0]}", text=f"step {number} ({first}): {found[1]}"[:1500], facts=number)
-    return Outcome()
+    return violated()
 
 
 # ---- shrinking ------------------------------------------------------------------------------------------------------

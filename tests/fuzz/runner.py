@@ -31,10 +31,12 @@ import tempfile
 import time
 import traceback
 
+import magneto
+
 
 @dataclasses.dataclass
 class Outcome:
-    """`kind`: None (right), "unsure" (eager does not repeat itself), "wrong ...", "crash ..." or "hang"."""
+    """`kind`: None (right), "unsure" (eager does not repeat itself), "wrong ...", "crash ...", "hang" or "violated" (a verifier's)."""
 
     kind: str = None
     text: str = ""
@@ -46,6 +48,12 @@ class Outcome:
     @property
     def failed(self):
         return self.kind not in (None, "unsure", "unmade")
+
+
+def violated():
+    """What a verifier found since the last reset: a fault of ours, although the answer is eager's."""
+    reasons = [graph.fallback for graph in magneto.report().graphs if "a bug in Magneto" in graph.fallback]
+    return Outcome(kind="violated", text="\n".join(reasons)[:1500]) if reasons else Outcome()
 
 
 def quiet(log):
@@ -305,7 +313,7 @@ class Fuzzer:
             if options.shrink and failures:
                 self.shrink_all(failures, folder)
         print(f"{elapsed:.0f} s, {done / elapsed:.1f} programs a second; {counts['unsure']} unsure, {counts['unmade']} not made")
-        print(f"{done} programs, {counts['wrong']} wrong, {counts['crash']} crashed, {counts['hang']} hung (seed {options.seed})")
+        print(f"{done} programs, {counts['wrong']} wrong, {counts['crash']} crashed, {counts['hang']} hung, {counts['violated']} violated (seed {options.seed})")
         return 1 if failures else 0
 
     def plainly(self, program):

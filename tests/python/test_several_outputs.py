@@ -141,6 +141,28 @@ def test_two_heads():
         assert torch.allclose(e, g, rtol=1e-4, atol=1e-5)
 
 
+def test_an_operator_whose_gradient_is_python():
+    @torch.library.custom_op("several_outputs::pair", mutates_args=())
+    def pair(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2, x * 3
+
+    @pair.register_fake
+    def _(x):
+        return torch.empty_like(x), torch.empty_like(x)
+
+    pair.register_autograd(lambda context, a, b: a * 2 + b * 3)
+
+    def f(x, w):
+        a, b = pair(x * w)
+        return a, w.sin(), b.sinh()
+
+    c = magneto.compile(f)
+    for ask in (each, together, last_alone):
+        expected = seen(f, ask, True, ordered=False)
+        for _ in range(3):
+            assert seen(c, ask, True, ordered=False) == expected
+
+
 # ---- gradients that are differentiated ---------------------------------------------------------------------------------
 
 def differentiated(f, change, wanted):

@@ -1,6 +1,7 @@
 // aten/program.cpp
 #include "aten/program.h"
 
+#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -135,6 +136,7 @@ struct Program::Body {
   std::vector<bool> output_moves;
   std::vector<int> bumps, output_bumps;
   bool writes_inputs = false;
+  bool as_typed = false;
   const Undo::Plan undo;
 };
 
@@ -146,6 +148,17 @@ void store(const Step& step, torch::jit::Stack& stack, std::vector<at::Tensor>& 
     const ValueId id = step.outputs[output++];
     if (id.valid()) values[id.index()] = std::move(tensor);
   });
+}
+
+void lay_out(at::Tensor& tensor, const types::TensorType& type, std::span<const int64_t> symbols) {
+  std::vector<int64_t> sizes, strides;
+  for (const types::Expr& size : type.sizes) sizes.push_back(size.evaluate(symbols));
+  for (const types::Expr& stride : type.strides) strides.push_back(stride.evaluate(symbols));
+  const at::ScalarType dtype = to_scalar_type(type.dtype);
+  if (!tensor.defined() || tensor.sizes() != sizes) return;
+  if (tensor.scalar_type() == dtype && tensor.storage_offset() == 0 && tensor.strides() == strides) return;
+  at::Tensor copy = at::empty_strided(sizes, strides, tensor.options().dtype(dtype));
+  tensor = copy.copy_(tensor);
 }
 
 /// An operator that raises in the middle may have written a part, and what it writes depends on what is there: to run
@@ -190,8 +203,10 @@ class Program::Lent {
   Scratch* scratch_;
 };
 
-Program::Program(graph::Graph graph, std::vector<at::Tensor> constants)
-    : body_(std::make_unique<Body>(std::move(graph), std::move(constants))) {}
+Program::Program(graph::Graph graph, std::vector<at::Tensor> constants, bool as_typed)
+    : body_(std::make_unique<Body>(std::move(graph), std::move(constants))) {
+  body_->as_typed = as_typed;
+}
 
 Program::~Program() { delete spare_.load(); }
 
@@ -220,6 +235,9 @@ Program::Failure Program::run(std::span<at::Tensor> inputs, std::span<const int6
       for (const Slot& slot : step.slots) push(slot, values, symbols, stack);
       call(*step.op, stack);
       store(step, stack, values);
+      if (body.as_typed && step.op->way != Way::kView && !step.op->writes_anything)
+        for (ValueId id : step.outputs)
+          if (id.valid()) lay_out(values[id.index()], body.graph.value(id).type, symbols);
       for (ValueId dropped : step.drops) values[dropped.index()] = at::Tensor();
     } catch (...) {
       failure.error = std::current_exception();

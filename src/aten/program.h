@@ -15,7 +15,9 @@ class Program : public Executable {
  public:
   /// Looks every operator up in the dispatcher and converts the constant arguments once. Throws base::Fault on an
   /// unknown operator. `constants` are the tensors of graph.constants(), in order.
-  Program(graph::Graph graph, std::vector<at::Tensor> constants);
+  /// `as_typed`: each new result gets the dtype and the strides that the graph says. Those of a recorded graph are what
+  /// operators give; a graph of values counts on its own.
+  Program(graph::Graph graph, std::vector<at::Tensor> constants, bool as_typed = false);
   ~Program() override;
 
   Failure run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs) const override;

@@ -477,7 +477,7 @@ std::shared_ptr<Executable> compile_by_operators(Graph graph, std::vector<at::Te
   cast_results(graph);
   for (const graph::Store& store : std::exchange(graph.stores, {}))
     graph.add_node({.op = "aten::copy_", .args = {store.into, store.value, false}, .outputs = {store.into}});
-  return std::make_shared<Program>(std::move(graph), std::move(constants));
+  return std::make_shared<Program>(std::move(graph), std::move(constants), /*as_typed=*/true);
 }
 
 }  // namespace magneto::aten

@@ -10,6 +10,7 @@ JOBS ?= $(shell nproc)
 PYTEST_ARGS ?=
 CPYTHON_ARGS ?=
 CPYTHON_SAMPLE ?= 240
+FUZZ_SEED ?= 1
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -24,7 +25,7 @@ export TORCH PYTHON VENV JOBS
 # No test, example or benchmark loads weights from a hub; one that tried should fail at once and not wait for a network.
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help setup demo test test-cpp test-sanitized test-python test-cpython test-cpython-sample format format-check tidy bench clean distclean
+.PHONY: help setup demo test test-cpp test-sanitized test-python test-fuzz test-cpython test-cpython-sample format format-check tidy bench clean distclean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +36,7 @@ setup:  ## packages, virtual environment, torch, the extension; seconds when not
 demo: setup  ## a transformer and a program full of graph breaks, beside eager
 	@$(PY) examples/demo.py
 
-test: test-cpp test-sanitized test-cpython-sample test-python  ## all that .ci/run runs, for one torch
+test: test-cpp test-sanitized test-cpython-sample test-fuzz test-python  ## all that .ci/run runs, for one torch
 	@echo "== test: all passed with torch $(TORCH)"
 
 # The middle is built and tested without Python and torch, twice: as it ships, and under Address- and UBSanitizer.
@@ -50,6 +51,12 @@ test-sanitized: setup  ## C++ tests under AddressSanitizer and UndefinedBehavior
 test-python: setup  ## Python tests: whole programs against eager
 	@echo "== Python tests, torch $(TORCH)"
 	@scripts/pytest.sh $(PY) $(PYTEST_ARGS)
+
+# A fixed choice of programs, two minutes each; other seeds by hand.
+test-fuzz: setup  ## random graph programs and Python programs against eager
+	@echo "== fuzzers"
+	@$(PY) tests/fuzz/graphs.py --seed $(FUZZ_SEED) --programs 1800 --seconds 150 --jobs $(JOBS)
+	@$(PY) tests/fuzz/programs.py --seed $(FUZZ_SEED) --programs 500 --seconds 150 --jobs $(JOBS)
 
 # The evaluator alone, without torch: a build of its own.
 test-cpython: setup  ## CPython's own tests, every frame run by our evaluator (long)

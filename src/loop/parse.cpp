@@ -211,7 +211,8 @@ class Parser {
     if (in_.take_word("phase")) return loop(Loop::Kind::kPhase);
     if (in_.take_word("lanes")) return loop(Loop::Kind::kLanes);
     if (in_.take_word("each")) return loop(Loop::Kind::kEach);
-    if (in_.take_word("store") || in_.peek_word("update") || in_.peek_word("atomic")) {
+    s.overwrites = in_.take_word("overwrite");
+    if (s.overwrites || in_.take_word("store") || in_.peek_word("update") || in_.peek_word("atomic")) {
       s.atomic = in_.take_word("atomic");
       s.kind = s.atomic || in_.take_word("update") ? Kind::kUpdate : Kind::kStore;
       s.buffer = buffer();

@@ -251,7 +251,8 @@ class Printer {
         if (s.position.valid()) text += concat(" at ", term(s.position));
         break;
       case Statement::Kind::kStore:
-        text += concat("store ", element(s.buffer, s.index, s.index.size()), " = ", term(s.value));
+        text += concat(s.overwrites ? "overwrite " : "store ", element(s.buffer, s.index, s.index.size()), " = ",
+                       term(s.value));
         break;
       case Statement::Kind::kUpdate:
         text += concat(s.atomic ? "atomic " : "update ", element(s.buffer, s.index, s.index.size()), " ",

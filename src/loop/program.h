@@ -114,7 +114,7 @@ struct Statement {
     kLet,     ///< let d = term
     kFold,    ///< sum s = term: a value of the row once the phase is over
     kScan,    ///< scan sum s = term: the same, and inside the phase the fold so far
-    kStore,   ///< store y[i, j] = term
+    kStore,   ///< store y[i, j] = term; `overwrites` (overwrite y[k] = term): several steps may mean one place
     kUpdate,  ///< update y[k] += term; `atomic` where points of the outer space may meet
     kLoop,
   };
@@ -126,7 +126,8 @@ struct Statement {
   BufferId buffer;
   std::vector<TermId> index;
   bool atomic = false;
-  std::vector<Loop> loop;  ///< exactly one for kLoop
+  bool overwrites = false;  ///< kStore
+  std::vector<Loop> loop;   ///< exactly one for kLoop
 };
 
 /// A loop of a kernel. A *phase* walks an inner space; its last axis is the one that is vectorised. *Lanes* wrap the

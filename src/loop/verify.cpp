@@ -320,7 +320,7 @@ class Verifier {
   }
 
   void store(const Statement& s, const Here& here) {
-    if (s.kind == Statement::Kind::kStore && here.last_axis.valid() &&
+    if (s.kind == Statement::Kind::kStore && !s.overwrites && here.last_axis.valid() &&
         std::none_of(s.index.begin(), s.index.end(), [&](TermId id) { return moves(id, here); }))
       say("all steps along ", program_.axis_name(here.last_axis), " store to the same place of ", name(s.buffer),
           ", in ", where_);

@@ -166,6 +166,7 @@ class Tiler {
     update.buffer = e.target;
     update.index = e.index;
     update.fold = e.fold;
+    update.overwrites = !e.fold;
     update.value = e.value;
     phase.loop.front().body = {update};
     k.body.push_back(std::move(phase));
@@ -197,6 +198,7 @@ class Tiler {
     update.buffer = e.target;
     update.index = e.index;
     update.fold = e.fold;
+    update.overwrites = !e.fold;
     update.value = e.value;
     update.atomic = e.fold.has_value();
     phase.loop.front().body = {update};

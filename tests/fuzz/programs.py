@@ -26,6 +26,7 @@ import warnings
 
 import observe  # also makes the modules of tests/python known
 import torch
+import torch._dynamo  # torch imports it late: not inside of a program that was interrupted
 
 import magneto
 from picture import Picture, scrub

@@ -36,6 +36,8 @@ class Arranging {
     made_.functionalise_ms = milliseconds_since(start);
     if (!values_.reason.empty()) return none(values_.reason);
     const std::vector<std::string> broken = autograd::verify_functional(joint_.graph, values_, dtype);
+    if (!broken.empty() && !joint_.graph.conditions.empty())
+      return none(base::concat("not proved for all sizes: ", broken.front()));
     if (!broken.empty()) throw base::Violation(base::concat("functionalise: ", broken.front()));
     made_.conditions = joint_.conditions;
     made_.root_at = joint_.root_at;

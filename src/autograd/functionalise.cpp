@@ -566,6 +566,8 @@ class Functionalising {
                                     " is written to, and it has no answer for these sizes");
         return;
       }
+      // what was written there before is covered, whatever was written in between
+      std::erase_if(graph().stores, [&](const graph::Store& earlier) { return earlier.into == into; });
       graph().stores.push_back({value, into});
     }
   }

@@ -53,6 +53,7 @@ bool call_instead(const std::vector<loop::Unproved>& places, bool scheduled, con
       calls.emplace(id, base::concat("not known to stay inside of its memory: ", place.what));
       some = true;
     }
+    base::check(some || graph.conditions.empty(), "not proved for all sizes: ", place.what);
     if (!some) throw base::Violation(base::concat("bounds: ", place.what, ", in ", place.where));
   }
   return !places.empty();

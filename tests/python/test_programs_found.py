@@ -198,7 +198,8 @@ SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, INF, -INF, NAN, 3e38, 0.5, 2.0, -2
 ONE = {name: getattr(torch, name) for name in (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2",
     "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh", "reciprocal", "sign", "round")} | {
-    name: getattr(F, name) for name in ("gelu", "silu", "elu", "hardswish", "hardsigmoid", "softplus", "softsign", "logsigmoid", "mish", "hardtanh")}
+    "gelu": lambda x: F.gelu(x.clamp(-1e4, 1e4))} | {  # of an infinity torch's vectors of an x86 give NaN
+    name: getattr(F, name) for name in ("silu", "elu", "hardswish", "hardsigmoid", "softplus", "softsign", "logsigmoid", "mish", "hardtanh")}
 TWO = {name: getattr(torch, name) for name in (
     "hypot", "atan2", "pow", "maximum", "minimum", "fmax", "fmin", "logaddexp", "xlogy")}
 
@@ -211,8 +212,11 @@ def test_special_numbers(dtype):
     f = lambda x, a, b: [g(x) for g in ONE.values()] + [g(a, b) for g in TWO.values()]
     compiled = magneto.compile(f)
     compiled(x, a, b)
-    for name, have, want in zip([*ONE, *TWO], compiled(x, a, b), f(x, a, b), strict=True):
-        torch.testing.assert_close(have, want, rtol=tolerance, atol=tolerance * 1e-3, equal_nan=True, msg=lambda text: f"{name}: {text}")
+    exact = f(x.double(), a.double(), b.double())  # eager's own numbers depend on the machine's vectors
+    for name, have, eager, truth in zip([*ONE, *TWO], compiled(x, a, b), f(x, a, b), exact, strict=True):
+        close = [torch.isclose(have, want.to(dtype), rtol=tolerance, atol=tolerance * 1e-3, equal_nan=True) for want in (eager, truth)]
+        bad = ~(close[0] | close[1])
+        assert not bad.any(), (name, have[bad], eager[bad], truth[bad])
 
 
 @pytest.mark.parametrize("f", [lambda x: x % 0.1, lambda x: torch.fmod(x, 0.1), lambda x: 0.7 % x, lambda x: x.remainder_(0.3)])

@@ -101,8 +101,8 @@ static bool dynamo_is_active() {
   return result && result.get() != Py_None;
 }
 
-// It runs every backward, also those of which our graphs are recorded. Asked between segments: the module's dict is kept
-// once it is there.
+// It runs every backward, also those of which our graphs are recorded. Asked between segments: the module's dict is
+// kept once it is there.
 static bool compiled_autograd_is_active() {
   static PyObject* const name = PyUnicode_InternFromString("torch._dynamo.compiled_autograd");
   static PyObject* const flag = PyUnicode_InternFromString("compiled_autograd_enabled");

@@ -19,7 +19,7 @@ class EmulatedLauncher final : public Launcher {
   void launch(const Launch& l) const override {
     const plan::Step& s = plan_.steps[l.step];
     std::vector<void*> arguments;
-    for (const plan::BufferId id : s.reads) arguments.push_back(const_cast<void**>(&l.place[id.index()]));
+    for (const plan::BufferId id : s.buffers) arguments.push_back(const_cast<void**>(&l.place[id.index()]));
     for (const uint32_t symbol : s.symbols) arguments.push_back(const_cast<int64_t*>(&l.symbols[symbol]));
     if (!kernels_[l.step](arguments.data(), l.points, static_cast<unsigned>(s.threads))) *l.fault = 1;
   }

@@ -161,19 +161,6 @@ void lay_out(at::Tensor& tensor, const types::TensorType& type, std::span<const 
   tensor = copy.copy_(tensor);
 }
 
-/// An operator that raises in the middle may have written a part, and what it writes depends on what is there: to run
-/// it once more is not the same. Others write the same numbers again.
-bool writes_by_and_by(const Step& step) {
-  const std::string& name = step.op->handle.schema().name();
-  constexpr std::string_view kThese[] = {"aten::masked_scatter_", "aten::index_add_", "aten::scatter_add_",
-                                         "aten::scatter_reduce_"};
-  if (std::find(std::begin(kThese), std::end(kThese), name) != std::end(kThese)) return true;
-  const auto& arguments = step.op->handle.schema().arguments();
-  for (size_t a = 0; a < step.slots.size(); ++a)
-    if (arguments[a].name() == "accumulate") return !step.slots[a].constant.isBool() || step.slots[a].constant.toBool();
-  return false;
-}
-
 }  // namespace
 
 struct Program::Scratch {
@@ -241,9 +228,8 @@ Program::Failure Program::run(std::span<at::Tensor> inputs, std::span<const int6
       for (ValueId dropped : step.drops) values[dropped.index()] = at::Tensor();
     } catch (...) {
       failure.error = std::current_exception();
-      const bool has_written = failure.changed || (step.changes && writes_by_and_by(step));
       const bool is_kept = undo && failure.node <= body.undo.last_refusal;
-      failure.changed = (is_kept ? !undo->take_back() : has_written) || !drawn.take_back();
+      failure.changed = (is_kept ? !undo->take_back() : failure.changed) || !drawn.take_back();
       return failure;
     }
     failure.changed = failure.changed || step.changes;

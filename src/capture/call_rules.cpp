@@ -433,6 +433,16 @@ bool inherits(PyTypeObject* type, const char* name, PyTypeObject* base) {
   return same;
 }
 
+PyObject* missing_method(PyObject* container, PyObject* key) {
+  static PyObject* const missing = PyUnicode_InternFromString("__missing__");
+  if (!PyDict_Check(container) || PyDict_CheckExact(container)) return nullptr;
+  PyObject* method = _PyType_Lookup(Py_TYPE(container), missing);
+  if (!method) return nullptr;
+  PyObject* found = PyDict_GetItemWithError(container, key);
+  PyErr_Clear();
+  return found ? nullptr : method;
+}
+
 PyObject* unbound(PyObject* callable) {
   if (Py_TYPE(callable) == &_PyMethodWrapper_Type)
     return Py_NewRef(reinterpret_cast<PyObject*>(reinterpret_cast<WrapperObject*>(callable)->descr));

@@ -59,6 +59,9 @@ PyObject* unbound(PyObject* callable);
 /// The method `name` of `type` is the one that `base` has: no class between them overrides it. (Slots do not tell: a
 /// subclass reaches some methods of dict and set through a generic slot.)
 bool inherits(PyTypeObject* type, const char* name, PyTypeObject* base);
+/// The class's `__missing__` where a look-up of `key` would call it: a dict of a subclass that has no such key.
+/// Borrowed.
+PyObject* missing_method(PyObject* container, PyObject* key);
 
 /// A name for messages: "time.perf_counter", "numpy.ndarray.sum".
 std::string callable_name(PyObject* callable);

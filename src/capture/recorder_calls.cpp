@@ -628,8 +628,8 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       specialise(key);
       if (!slot_known(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
       note_lookup(first, key);
-      // What a defaultdict does for a key that it has not is done by its own look-up.
-      if (is_outside(first) && !PyDict_CheckExact(first) && callable_name(callable).ends_with("__getitem__"))
+      // What a class does for a key that it has not (__missing__) is done inside of dict.__getitem__, unseen.
+      if (is_outside(first) && missing_method(first, key) && callable_name(callable).ends_with("__getitem__"))
         return stop(self, Stop::kEffect, callable_name(callable));
       if (is_outside(first))
         note_key(self, first, key, nullptr, source_of(first), Reader::kTags);

@@ -378,13 +378,8 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
 
 // An entry of a defaultdict that is not there yet: reading it is an effect.
 static bool fills_by_itself(PyObject* container, PyObject* key) {
-  static PyObject* const missing = PyUnicode_InternFromString("__missing__");
-  if (!PyDict_Check(container) || PyDict_CheckExact(container)) return false;
-  PyObject* method = _PyType_Lookup(Py_TYPE(container), missing);
-  if (!method || PyFunction_Check(method)) return false;  // one in Python comes through the hook
-  PyObject* found = PyDict_GetItemWithError(container, key);
-  PyErr_Clear();
-  return !found;
+  PyObject* method = missing_method(container, key);
+  return method && !PyFunction_Check(method);  // one in Python comes through the hook
 }
 
 // defaultdict.__missing__ spelled out.

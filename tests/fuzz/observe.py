@@ -251,6 +251,13 @@ def exceeds(want, have, spread=None):
     return ~(same | near)
 
 
+def differs(want, have):
+    """The elements of `have` that are not eager's bit for bit (one NaN is as good as another); None: shapes or dtypes differ."""
+    if want.dtype != have.dtype or want.shape != have.shape:
+        return None
+    return (bits(want) != bits(have)) & ~((want != want) & (have != have))
+
+
 EXACT = {"clone", "copy_", "fill_", "fill", "zero_", "cat", "stack", "index", "gather", "scatter", "scatter_", "where",
          "masked_fill", "masked_fill_", "clamp", "clamp_", "clamp_min", "clamp_max", "relu", "relu_", "maximum", "minimum", "amax",
          "amin", "max", "min", "sort", "topk", "neg", "neg_", "abs", "abs_", "sign", "sign_", "floor", "floor_", "ceil", "ceil_",
@@ -388,8 +395,8 @@ KINDS = ["guard", "exception", "structure", "dtype", "shape", "value", "mutation
          "random state", "strides of .grad", "grad strides", "hook strides", "hook order", "output version"]
 
 
-def differences(program, call, function, device, want, have, ignore=()):
-    """[(kind, text)], the worst first; ["unsure"] alone where eager's own answer does not stand still."""
+def differences(program, call, function, device, want, have, ignore=(), exact=False):
+    """[(kind, text)], the worst first; ["unsure"] alone where eager's own answer does not stand still. `exact`: to the last bit."""
     found, spread = [], []
 
     def sure():
@@ -415,7 +422,7 @@ def differences(program, call, function, device, want, have, ignore=()):
             if not wrong.any() and rest is not None and (rest & touched).any():
                 found.append(("mutation", f"mutation of {key[1]} through as_strided", ("mutation", key[1])))
         else:
-            wrong, text = exceeds(a, b), key[0]
+            wrong, text = (differs if exact else exceeds)(a, b), key[0]
             if wrong is not None and wrong.any():
                 if sure().undefined:
                     unsure = True
@@ -423,8 +430,9 @@ def differences(program, call, function, device, want, have, ignore=()):
                 if key in sure().facts:
                     unsure = True
                     continue
-                wrong = exceeds(a, b, sure().moved.get(key))
-                unsure |= not wrong.any()
+                if not exact:
+                    wrong = exceeds(a, b, sure().moved.get(key))
+                    unsure |= not wrong.any()
         if wrong is not None and wrong.any():
             k = int(wrong.reshape(-1).nonzero()[0])
             found.append((key[0], f"{text} of {key[1]}: element {k} of {a.numel()} ({int(wrong.sum())} differ): "

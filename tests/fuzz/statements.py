@@ -460,8 +460,9 @@ def masked(g):
         source = g.alike(v, lambda s: s.dtype == v.dtype)
     except Skip:
         source = value
+    many = f"{v}.clone()" if g.device == "cuda" else source  # on a GPU a source with too few elements ends the process
     return Line(g.one_of(f"{v}.masked_fill_({mask}, {value})", f"{v}[{mask}] = {value}" if not str(v).endswith(")") else f"{v}.masked_fill_({mask}, {value})",
-                         f"{v}.masked_scatter_({mask}, {source})", f"{v}.copy_(torch.where({mask}, {v}, {source}))", f"{v}.masked_fill_({mask}, {source}.sum())" if source != value else f"{v}.masked_fill_({mask}, 0)"))
+                         f"{v}.masked_scatter_({mask}, {many})", f"{v}.copy_(torch.where({mask}, {v}, {source}))", f"{v}.masked_fill_({mask}, {source}.sum())" if source != value else f"{v}.masked_fill_({mask}, 0)"))
 
 
 @template(4, "inplace")

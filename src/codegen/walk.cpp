@@ -536,6 +536,12 @@ class Walker {
 
   void loop_body(const Range& r, Value& axis, const Value& limit, int64_t step, const std::vector<Value*>& variables,
                  const std::vector<Statement>& body, Accumulators& accumulators) {
+    if (in_blocks(r, step, body)) return blocks(r, axis, limit, step, variables, body, accumulators);
+    one_loop(r, axis, limit, step, variables, body, accumulators);
+  }
+
+  void one_loop(const Range& r, Value& axis, const Value& limit, int64_t step, const std::vector<Value*>& variables,
+                const std::vector<Statement>& body, Accumulators& accumulators) {
     target_.loop(axis, limit, step, variables, [&] {
       scopes_.emplace_back();
       writing_ = depth();
@@ -544,6 +550,53 @@ class Walker {
       accumulators_ = &accumulators;
       block(body);
       accumulators_ = before;
+      scopes_.pop_back();
+      writing_ = depth();
+    });
+  }
+
+  // The rounding errors of a sum grow with the number of terms that are added one after the other. On a CPU a long sum
+  // of floats is made of the sums of its blocks:
+  //
+  //     for (b = begin; b < end; b += kBlock * step) {
+  //       sum_b = 0;
+  //       for (; j < min(end, b + kBlock * step); j += step) sum_b += ...;
+  //       sum += sum_b;
+  //     }
+  static constexpr int64_t kBlock = 128;
+
+  bool in_blocks(const Range& r, int64_t step, const std::vector<Statement>& body) const {
+    if (sharing_ || most_of(r).value_or(INT64_MAX) <= 2 * kBlock * step) return false;
+    bool sums = false;
+    for (const Statement& s : body) {
+      if (s.kind == Statement::Kind::kScan) return false;
+      if (s.kind != Statement::Kind::kFold) continue;
+      if (gives_position(*s.fold)) return false;
+      sums = sums || (*s.fold == Fold::kSum && element(s) == Dtype::kF32);
+    }
+    return sums;
+  }
+
+  void blocks(const Range& r, Value& axis, const Value& limit, int64_t step, std::vector<Value*> variables,
+              const std::vector<Statement>& body, Accumulators& accumulators) {
+    variables.push_back(&axis);
+    Value first = target_.variable("block", axis);
+    target_.loop(first, limit, step * kBlock, variables, [&] {
+      scopes_.emplace_back();
+      writing_ = depth();
+      Accumulators own;
+      for (const Statement& s : body)
+        if (s.kind == Statement::Kind::kFold)
+          for (Accumulator& total : accumulators[s.local])
+            if (std::find(variables.begin(), variables.end(), &total.value) != variables.end())
+              own[s.local].push_back(start(s, total.value.type.lanes, "_block"));
+      const Value past = target_.binary(Op::kAdd, first, whole(step * kBlock));
+      const Value end = target_.keep(target_.binary(Op::kMin, limit, past), "end");
+      one_loop(r, axis, end, step, carried(own, SIZE_MAX), body, own);
+      for (const Statement& s : body)
+        if (s.kind == Statement::Kind::kFold)
+          for (size_t k = 0; k < own[s.local].size(); ++k)
+            join(*s.fold, accumulators[s.local][k], own[s.local][k].value, {});
       scopes_.pop_back();
       writing_ = depth();
     });

@@ -158,24 +158,20 @@ Values log_softmax_backward_expanded(Expander& e) {
 
 // ---- scans and triangles -------------------------------------------------------------------------------------------
 
-// Half types are added up in f32.
-template <const char* name>
-Values running_widened(Expander& e) {
-  const ValueId self = e.tensor(0);
-  if (!self.valid() || !loop::is_half(e.results[0].dtype)) return {};
-  return {e.to(e.results[0].dtype, e.add(name, {e.to(Dtype::kF32, self), e.call.args[1], graph::Arg()}))};
+// One element is added after the other: what torch adds up in on a CPU is what such a chain needs on a GPU, too.
+Dtype accumulates_in(Dtype dtype) {
+  if (loop::is_half(dtype)) return Dtype::kF32;
+  return dtype == Dtype::kF32 ? Dtype::kF64 : dtype;
 }
-constexpr char kCumsum[] = "aten::cumsum";
-constexpr char kCumprod[] = "aten::cumprod";
 
 template <loop::Fold fold>
 bool running_equation(Body& b, loop::Equation& equation) {
   const auto dim = dimension(b.call, 1, b.index.size());
-  if (!dim || b.index.empty() || loop::is_half(b.type.dtype) || b.type.dtype == Dtype::kBool) return false;
+  if (!dim || b.index.empty() || b.type.dtype == Dtype::kBool) return false;
   equation.kind = loop::Equation::Kind::kScan;
   equation.fold = fold;
   equation.along = equation.axes[*dim];
-  equation.value = cast(b.type.dtype, b.at(0, b.index)).term();
+  equation.value = cast(accumulates_in(b.type.dtype), cast(b.type.dtype, b.at(0, b.index))).term();
   return true;
 }
 
@@ -195,15 +191,9 @@ constexpr Op kOps[] = {
     {.name = "aten::_softmax_backward_data", .type = softmax_backward, .expand = softmax_backward_expanded},
     {.name = "aten::cummax", .type = running_extreme},
     {.name = "aten::cummin", .type = running_extreme},
-    {.name = "aten::cumprod",
-     .type = running,
-     .equation = running_equation<loop::Fold::kProd>,
-     .expand = running_widened<kCumprod>},
+    {.name = "aten::cumprod", .type = running, .equation = running_equation<loop::Fold::kProd>},
     {.name = "aten::cumprod_", .type = running_, .writes = kFirst, .functional = "aten::cumprod"},
-    {.name = "aten::cumsum",
-     .type = running,
-     .equation = running_equation<loop::Fold::kSum>,
-     .expand = running_widened<kCumsum>},
+    {.name = "aten::cumsum", .type = running, .equation = running_equation<loop::Fold::kSum>},
     {.name = "aten::cumsum_", .type = running_, .writes = kFirst, .functional = "aten::cumsum"},
     {.name = "aten::logcumsumexp", .type = log_running},
     {.name = "aten::sort", .type = sort},

@@ -135,6 +135,8 @@ class Tiler {
     store.buffer = e.target;
     store.index = index;
     store.value = program_.local(fold.local);
+    if (const Dtype kept = program_.buffer(e.target).type.dtype; program_.term(store.value).dtype != kept)
+      store.value = program_.cast(kept, store.value);
     phase.loop.front().body = {fold, store};
     k.body.push_back(std::move(phase));
     add(std::move(k));

@@ -37,6 +37,8 @@ TEST(Verify, NamesAreBoundOnce) {
 
 TEST(Verify, EachTargetIsWrittenOnceInItsType) {
   EXPECT_EQ(first("y[i] = f64(n[i])"), "y[i] = f64(n[i]) gives f64 to y, which holds f32");
+  EXPECT_EQ(first("scan y[i] = sum over i: f64(n[i])"), "");  // what is added up may be wider
+  EXPECT_EQ(first("scan y[i] = sum over i: n[i]"), "scan y[i] = sum over i: n[i] gives i32 to y, which holds f32");
   EXPECT_EQ(first("y[i] = 1.0\n y[i] = 2.0"), "y is written twice, by y[i] = 2.0");
   EXPECT_EQ(first("n[i] = 3:i32"), "input n is written by n[i] = 3:i32");
   EXPECT_EQ(first("temp t: f32[8]\n y[i] = t[i]"), "t is read before it is written, in y[i] = t[i]");

@@ -127,3 +127,28 @@ def test_sums_of_many_elements(count):
         for dtype in (torch.float32, torch.bfloat16):
             wrong = list(differences(str(dtype), f, lambda: one.to(dtype)))  # noqa: B023
             assert not wrong, "\n".join(wrong)
+
+
+LONG = {
+    "cumsum": lambda x: x.cumsum(0),
+    "cumprod": lambda x: (x * 1e-5 + 1).cumprod(0),
+    "few columns": lambda x: x.view(-1, 4).sum(0),
+    "middle": lambda x: x.view(2, -1, 5).sum(1),
+    "gathered": lambda x: x[torch.arange(len(x), device=x.device) // 2].mean(),
+    "cross_entropy": lambda x: F.cross_entropy(x.view(-1, 20), torch.arange(len(x) // 20, device=x.device) % 20),
+    "mse": lambda x: F.mse_loss(x, x * 0.5),
+    "norm": lambda x: x.view(-1, 4).norm(dim=0),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_sums_and_scans(name):
+    """Equal numbers round one way: what is added one after the other drifts."""
+    for make in (lambda: torch.full((2_000_000,), 0.1), lambda: torch.linspace(-2, 3, 2_000_000)):
+        x = make().to(DEVICE)
+        compiled = magneto.compile(LONG[name])
+        compiled(x)
+        want, have, truth = LONG[name](x).double(), compiled(x).double(), LONG[name](x.double())
+        scale = truth.abs().max().item()
+        ours, theirs = ((t - truth).abs().max().item() / scale for t in (have, want))
+        assert ours <= 4 * theirs + 4e-6, f"error {ours:.3g}, eager's is {theirs:.3g}"

@@ -23,6 +23,7 @@ memory_gb=$(awk '/MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo)
 jobs=${JOBS:-$(nproc)}
 if [ "$jobs" -gt $((memory_gb / 2 + 1)) ]; then jobs=$((memory_gb / 2 + 1)); fi
 
+. scripts/ccache.sh
 printf '== build: %s\n' "$build"
 log=$build.cmake.log
 mkdir -p build

@@ -7,6 +7,7 @@ folder=$1
 shift
 mkdir -p "$folder"
 log=$folder.cmake.log
+. scripts/ccache.sh
 cmake -S . -B "$folder" -G Ninja -DMAGNETO_EXTENSION=OFF -DMAGNETO_TESTS=ON "$@" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 cmake --build "$folder" -j "${JOBS:-$(nproc)}"
 ctest --test-dir "$folder" --no-tests=error --output-on-failure -j "${JOBS:-$(nproc)}"

@@ -44,6 +44,7 @@ header() { echo "#include <$1>" | g++ -std=c++20 -E -x c++ -; }
 need g++ command -v g++
 need cmake command -v cmake
 need ninja-build command -v ninja
+[ "$(id -u)" != 0 ] || need ccache command -v ccache  # saves time, no more
 need clang-tidy command -v clang-tidy
 need libgtest-dev header gtest/gtest.h
 need libbenchmark-dev header benchmark/benchmark.h

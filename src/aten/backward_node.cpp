@@ -155,7 +155,12 @@ void TrainingPlan::check(const Since& since) const {
   for (const auto* list : {&since.inputs, &since.roots})
     for (const uint32_t times : *list) what.push_back(times > 0);
   for (const auto& edge : since.stops) what.push_back(edge && !edge->function);
-  for (const auto* list : {&since.through, &since.gives}) what.insert(what.end(), list->begin(), list->end());
+  const auto add = [&](const Since::Walk& walk) {
+    for (const auto* list : {&walk.through, &walk.gives, &walk.to_stops})
+      what.insert(what.end(), list->begin(), list->end());
+  };
+  add(since.now);
+  for (const Since::Walk& walk : since.earlier) add(walk);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (harmless_.count(what)) return;
@@ -234,6 +239,7 @@ void MagnetoBackward::release_variables() {
     originals.clear();
   }
   used_ = nullptr;
+  if (ran_) over_.insert(*std::exchange(ran_, std::nullopt));
 }
 
 std::vector<at::Tensor> MagnetoBackward::take_inputs(const Backward& backward, bool last) {
@@ -265,7 +271,13 @@ at::Tensor MagnetoBackward::laid_out(const at::Tensor& tangent, const types::Ten
   return same ? tangent : at::empty_strided(sizes, strides, options).copy_(tangent);
 }
 
-std::optional<Since> MagnetoBackward::changes(const std::vector<bool>& through, const std::vector<bool>& gives) const {
+Since::Walk MagnetoBackward::walk(const std::vector<bool>& through, const std::vector<bool>& gives) const {
+  Since::Walk made{through, std::vector<bool>(plan_->examples.size())};
+  for (size_t g = 0; g < gives.size(); ++g) made.gives[plan_->wanted[g]] = gives[g];
+  return made;
+}
+
+std::optional<Since> MagnetoBackward::changes(const std::vector<bool>& through, const std::vector<bool>& gives) {
   // Of a stop that is alive: where its gradient goes now.
   const auto edge_of = [](const Stop& stop) -> std::optional<autograd::Edge> {
     const auto alive = stop.original.tensor.lock();
@@ -277,10 +289,15 @@ std::optional<Since> MagnetoBackward::changes(const std::vector<bool>& through, 
     const auto edge = edge_of(stop);
     return edge && !edge->function;
   };
-  if (std::none_of(watched.begin(), watched.end(), [](const Watched& one) { return one.since() > 0; }) &&
+  Since since{.now = walk(through, gives)};
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    since.earlier.assign(over_.begin(), over_.end());
+  }
+  if (since.earlier.empty() &&
+      std::none_of(watched.begin(), watched.end(), [](const Watched& one) { return one.since() > 0; }) &&
       std::none_of(stops.begin(), stops.end(), is_detached))
     return std::nullopt;
-  Since since{.began = {}, .inputs = {}, .roots = {}, .stops = {}, .through = through, .gives = {}};
   const graph::Graph& graph = plan_->program->graph();
   const size_t inputs = graph.inputs().size();
   for (size_t w = 0; w < watched.size(); ++w) {
@@ -294,8 +311,6 @@ std::optional<Since> MagnetoBackward::changes(const std::vector<bool>& through, 
     if (edge && edge->function && !stop.nodes.empty() && edge->function.get() == stop.nodes.front()) edge.reset();
     since.stops.push_back(std::move(edge));
   }
-  since.gives.resize(inputs);
-  for (size_t g = 0; g < gives.size(); ++g) since.gives[plan_->wanted[g]] = gives[g];
   return since;
 }
 
@@ -311,10 +326,14 @@ variable_list MagnetoBackward::apply(variable_list&& tangents) {
   if (!any(through)) return variable_list(count);
   for (size_t g = 0; g < count; ++g) gives[g] = task_should_compute_output(g);
   const std::optional<Since> since = changes(through, gives);
+  if (since) plan_->check(*since);
   variable_list results;
   if (c10::GradMode::is_enabled() || are_foreign(tangents)) {
     check_originals();
-    if (since) plan_->check(*since);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      ran_ = walk(through, gives);
+    }
     results = repeat(looked, tangents);
     results.resize(count);
     return results;
@@ -322,17 +341,11 @@ variable_list MagnetoBackward::apply(variable_list&& tangents) {
   const Backward& backward = any(looked)
                                  ? plan_->part({std::move(looked), through, std::vector<bool>(stops.size()), true})
                                  : plan_->backward(through, gives, /*exactly=*/since.has_value());
-  if (since) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      check_again(backward, through);
-    }
-    plan_->check(*since);
-  }
   std::lock_guard<std::mutex> lock(mutex_);
   check_again(backward, through);
   used_ = &backward;
   through_ = through;
+  ran_ = walk(through, gives);
   variable_list gradients = run(backward, std::move(tangents), last);
   results.resize(count);
   for (size_t g = 0; g < count; ++g)
@@ -425,11 +438,12 @@ variable_list MagnetoBackward::arrive(size_t tangent, const at::Tensor& gradient
 }
 
 void MagnetoBackward::check_output_again(size_t tangent) const {
-  TrainingPlan::Part part{std::vector<bool>(stops.size()), std::vector<bool>(outputs.size()), {}, true};
-  for (const size_t s : plan_->joint.behind[tangent]) part.looked[s] = true;
-  part.stops = part.looked;
-  part.through[tangent] = true;
-  TORCH_CHECK(!any(plan_->part(part).reads), autograd::ERR_BACKWARD_TWICE);
+  const std::vector<uint32_t> inputs(plan_->examples.size()), roots(plan_->joint.roots.size());
+  Since::Walk to_stops{std::vector<bool>(outputs.size()), std::vector<bool>(inputs.size()),
+                       std::vector<bool>(stops.size())};
+  to_stops.through[tangent] = true;
+  for (const size_t s : plan_->joint.behind[tangent]) to_stops.to_stops[s] = true;
+  plan_->check({.began = inputs, .inputs = inputs, .roots = roots, .earlier = {to_stops}, .now = to_stops});
 }
 
 void MagnetoBackward::release_output() {

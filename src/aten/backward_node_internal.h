@@ -172,8 +172,9 @@ class MagnetoBackward : public torch::autograd::Node {
   torch::autograd::variable_list run(const Backward& backward, torch::autograd::variable_list tangents, bool last);
   torch::autograd::variable_list repeat(const std::vector<bool>& looked,
                                         const torch::autograd::variable_list& tangents);
-  /// What was changed since the forward; nothing in nearly all calls.
-  std::optional<Since> changes(const std::vector<bool>& through, const std::vector<bool>& gives) const;
+  Since::Walk walk(const std::vector<bool>& through, const std::vector<bool>& gives) const;
+  /// What was changed since the forward, or let go; nothing in nearly all calls.
+  std::optional<Since> changes(const std::vector<bool>& through, const std::vector<bool>& gives);
   bool is_looked_at(size_t stop) const;
   bool is_awaited(size_t tangent) const;
   void check_originals() const;
@@ -191,6 +192,8 @@ class MagnetoBackward : public torch::autograd::Node {
   // Guarded by mutex_.
   const Backward* used_ = nullptr;  ///< by the last run
   std::vector<bool> through_;       ///< in the last run
+  std::optional<Since::Walk> ran_;  ///< the last run, until it lets go what it read
+  std::set<Since::Walk> over_;      ///< those that did
   std::map<int, Look> looks_;       ///< of each run of the engine that has not come to this node yet
   size_t released_outputs_ = 0;
 };

@@ -160,7 +160,9 @@ class Joining {
     for (size_t i = 0; i < inputs_.size(); ++i)
       autograd::impl::set_version_counter(inputs_[i], c10::VariableVersion(since.began.at(i)));
     repeat_all(/*pieces=*/false);
-    Work work = start({.through = since.through}, since.gives);
+    for (const Since::Walk& walk : since.earlier)
+      if (Work work = start(walk); !work.captures.empty()) execute(work, /*keep_graph=*/false);
+    Work work = start(since.now);
     const auto change = [](const at::Tensor& tensor, uint32_t times) {
       for (; times > 0; --times) tensor.unsafeGetTensorImpl()->bump_version();
     };
@@ -520,6 +522,7 @@ class Joining {
     torch::autograd::edge_list roots, captures;
     torch::autograd::variable_list tangents, gradients;
     std::vector<size_t> wanted;  ///< inputs with a gradient, in the order of captures
+    bool keep_graph = true;
     std::exception_ptr error;
   };
 
@@ -544,13 +547,22 @@ class Joining {
     return work;
   }
 
-  static void execute(Work& work) {
+  Work start(const Since::Walk& walk) {
+    Work work = start({.through = walk.through}, walk.gives);
+    for (size_t s = 0; s < walk.to_stops.size(); ++s)
+      if (walk.to_stops[s])
+        work.captures.push_back(torch::autograd::impl::gradient_edge(tensors_[made_.stops.at(s).value.index()]));
+    return work;
+  }
+
+  static void execute(Work& work, bool keep_graph = true) {
+    work.keep_graph = keep_graph;
     run_waiting(
         [](void* argument) {
           auto& job = *static_cast<Work*>(argument);
           try {
             job.gradients = torch::autograd::Engine::get_default_engine().execute(
-                job.roots, job.tangents, /*keep_graph=*/true, /*create_graph=*/false, /*accumulate_grad=*/false,
+                job.roots, job.tangents, job.keep_graph, /*create_graph=*/false, /*accumulate_grad=*/false,
                 job.captures);
           } catch (...) {
             job.error = std::current_exception();

@@ -81,12 +81,17 @@ Joint make_joint(const Program& program, std::span<const at::Tensor> examples, c
 
 /// What has happened to the tensors of a call between its forward and a backward.
 struct Since {
-  std::vector<uint32_t> began;          ///< versions of the inputs, before the forward
-  std::vector<uint32_t> inputs, roots;  ///< versions since the forward: how many more
+  /// A run of the engine: from these tangents to these inputs and stops.
+  struct Walk {
+    std::vector<bool> through = {}, gives = {}, to_stops = {};
+    friend auto operator<=>(const Walk&, const Walk&) = default;
+  };
+  std::vector<uint32_t> began = {};               ///< versions of the inputs, before the forward
+  std::vector<uint32_t> inputs = {}, roots = {};  ///< versions since the forward: how many more
   /// Of each stop: where its gradient goes now, where that is somewhere else; to no node after detach_().
-  std::vector<std::optional<torch::autograd::Edge>> stops;
-  std::vector<bool> through;  ///< tangents that come
-  std::vector<bool> gives;    ///< inputs whose gradients are wanted
+  std::vector<std::optional<torch::autograd::Edge>> stops = {};
+  std::vector<Walk> earlier = {};  ///< those that let go what they read
+  Walk now = {};                   ///< what is to run
 };
 /// What eager's backward says to that: the program is repeated on tensors without data, they are changed as the real
 /// ones were, and torch's engine runs. Empty: no error.

@@ -646,6 +646,23 @@ def test_a_second_backward_where_nothing_was_saved():
     both_close(run)
 
 
+@pytest.mark.parametrize("f", [
+    lambda x: x * 2, lambda x: x / 2, lambda x: 1 / x, lambda x: x - 2, lambda x: x * 2 + 1, lambda x: x.sum(0), lambda x: x.view(-1)[1:] + 1,
+    lambda x: x.relu(), lambda x: torch.where(x > 0, x, 0.5), lambda x: (x * 2, x + 1), lambda x: (lambda a: (a, a * 3))(x + 1),
+    lambda x: (lambda a: (a, a + 3))(x * 2), lambda x: (x * x, x * 2)], ids=range(13))
+@pytest.mark.parametrize("calls", ["0 0", "-1 -1", "0 -1", "-1 0", "0+ 0 0", "0 -1 -1"])
+def test_a_second_backward_of_what_saved_only_numbers(f, calls):
+    """Eager keeps a number as it keeps a tensor, and lets it go after the backward; ours has it in its code."""
+    def run(wrap):
+        x = leaf(X)
+        outs = wrap(f, x)(x)
+        outs = outs if isinstance(outs, tuple) else (outs,)
+        for call in calls.split():
+            outs[int(call.rstrip("+"))].sum().backward(retain_graph=call.endswith("+"))
+        return x.grad
+    both_close(run)
+
+
 def test_an_output_on_the_way_adds_no_nan():
     def run(wrap):
         x = torch.zeros(3, requires_grad=True)

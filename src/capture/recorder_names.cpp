@@ -33,6 +33,7 @@ int Recorder::store_global(Activation& self, PyObject* name, PyObject* value) {
   if (!active_) return Semantics::store_global(self, name, value);
   PyObject* globals = self.frame()->f_globals;
   if (!info(globals)) enter_outside(globals, guards().sources.pinned({}, nullptr));
+  if (!value) note_key(self, globals, name, nullptr, {});  // what is deleted must be there at every call
   int status = Semantics::store_global(self, name, value);
   if (status == 0) {
     record_set(Effect::Kind::kSetItem, globals, name, value, true);
@@ -65,6 +66,11 @@ int Recorder::store_cell(Activation& self, PyObject* cell, PyObject* value) {
   if (!active_) return Semantics::store_cell(self, cell, value);
   if (!is_made(cell)) {
     if (!info(cell)) return stop_status(self, Stop::kUnknownObject, "a closure");
+    if (!value) {  // it must have a content at every call
+      Ref content = Ref::take(load_cell(self, cell));
+      if (!content) PyErr_Clear();
+      if (content && floating(content.get())) resolve(content.get());
+    }
     record_set(Effect::Kind::kSetCell, cell, nullptr, value, true);
     originals_.emplace(cell, Py_NewRef(Py_None));  // from now on its content is ours
   }
@@ -327,6 +333,8 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
   if (is_tensor(owner)) {
     if (!is_plain_tensor(owner) || _PyType_Lookup(Py_TYPE(owner), name) || !touch_tensor(owner))
       return stop_status(self, Stop::kTensorAttribute, PyUnicode_AsUTF8(name));
+    if (PyObject* dict = instance_dict(owner); !value && dict && is_outside(owner))
+      note_key(self, dict, name, owner, source_of(owner));
     int status = Semantics::store_attr(self, owner, name, value);
     if (status == 0) {
       record_set(Effect::Kind::kSetAttr, owner, name, value, true);
@@ -345,6 +353,7 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
   }
   if (!is_outside(owner)) return stop_status(self, Stop::kUnknownObject, Py_TYPE(owner)->tp_name);
   if (PyModule_Check(owner)) {
+    if (!value) note_key(self, PyModule_GetDict(owner), name, nullptr, source_of(owner));
     int status = Semantics::store_attr(self, owner, name, value);
     if (status == 0) {
       record_set(Effect::Kind::kSetAttr, owner, name, value, false);
@@ -364,6 +373,15 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
     if (Py_TYPE(descriptor) == &PyGetSetDescr_Type)
       return stop_status(self, Stop::kEffect, std::string("an assignment to ") + PyUnicode_AsUTF8(name));
     return Semantics::store_attr(self, owner, name, value);  // a property's setter
+  }
+  if (!value) {  // it must be there at every call
+    const int member = note_attr(self, owner, name, Reader::kFixes);
+    if (member == kStopStatus) return kStopStatus;
+    if (member == 1) {
+      Ref there = Ref::take(PyObject_GenericGetAttr(owner, name));
+      if (!there) PyErr_Clear();
+      note_member(owner, name, there.get());
+    }
   }
   int status = Semantics::store_attr(self, owner, name, value);
   if (status == 0) {

@@ -1,6 +1,7 @@
 """Objects: slots, identity, changed classes, copies, namespaces, tensors with attributes and tensor subclasses."""
 
 import copy
+import traceback
 import types
 
 import pytest
@@ -260,3 +261,66 @@ def test_a_tensor_subclass_with_torch_function():
             return super().__torch_function__(func, types, args, kwargs or {})
 
     same_as_eager(lambda x: (x.as_subclass(Loud) + 1).sum(), randn(3))
+
+
+DELETES = {
+    "an attribute": ("del o.extra", "o.extra = 1"),
+    "an attribute of a global": ("del BOX.extra", "BOX.extra = [1]"),
+    "an attribute, by delattr": ("delattr(o, 'extra')", "o.extra = x"),
+    "a slot": ("del s.extra", "s.extra = x"),
+    "a slot of a global": ("del SLOTS.extra", "SLOTS.extra = 1"),
+    "an attribute of a tensor": ("del x.extra", "x.extra = 1"),
+    "an entry": ("del d['k']", "d['k'] = x"),
+    "an entry of __dict__": ("del o.__dict__['extra']", "o.extra = x"),
+    "a global": ("global G\n    del G", "G = 1"),
+    "an attribute of a module": ("del MODULE.extra", "MODULE.extra = x"),
+    "a variable of the function around": ("nonlocal_of()", "refill()"),
+}
+
+
+@pytest.mark.parametrize("what", DELETES)
+def test_what_is_deleted_may_be_gone(what):
+    """It is there in the first calls, not in the last ones: eager's error, at its line, and nothing after it."""
+    delete, put_back = DELETES[what]
+    text = f"""
+import types
+class Box: pass
+class Slots:
+    __slots__ = ("extra",)
+BOX, SLOTS, MODULE = Box(), Slots(), types.ModuleType("m")
+def around():
+    held = 1
+    def nonlocal_of():
+        nonlocal held
+        del held
+    def refill():
+        nonlocal held
+        held = 1
+    return nonlocal_of, refill
+nonlocal_of, refill = around()
+def f(x, o, s, d, log):
+    log.append(x * 2)
+    {delete}
+    log.append(3)
+    return x + 1
+"""
+    answers = []
+    for compiled in (False, True):
+        space = {}
+        exec(compile(text, "<deletes>", "exec"), space)
+        f, answer = magneto.compile(space["f"]) if compiled else space["f"], []
+        o, s, d, log = space["Box"](), space["Slots"](), {}, []
+        for k in range(6):
+            x = torch.full((2,), float(k))
+            space |= dict(x=x, o=o, s=s, d=d)
+            if k not in (3, 5):
+                exec(put_back, space)
+            try:
+                answer.append(f(x, o, s, d, log).tolist())
+            except Exception as error:
+                lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<deletes>"]
+                answer.append((type(error).__name__, str(error), lines))
+            answer.append([getattr(entry, "tolist", lambda: entry)() for entry in log])
+            log.clear()
+        answers.append(answer)
+    assert answers[0] == answers[1]

@@ -220,7 +220,10 @@ bool Session::entered(Activation& activation) {
     Recorder& recorder = *top_->recorder;
     activation.set_semantics(recorder);
     bool generator = activation.code()->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR);
-    if (!generator || activation.next() == 0) recorder.enter_frame(activation);
+    if (!generator || activation.next() == 0)
+      recorder.enter_frame(activation);
+    else if (activation.code()->co_flags & CO_GENERATOR)
+      recorder.resumed(activation);
     return false;
   }
   auto* root = new Root;
@@ -260,6 +263,11 @@ Director::Go Session::step_over(Root& root) {
   return Go::kStepOver;
 }
 
+/// Somebody holds the frame object (a traceback, a frame that it called): its locals can be seen after its end.
+static bool is_held(Frame* frame) {
+  return frame->frame_obj != nullptr && Py_REFCNT(reinterpret_cast<PyObject*>(frame->frame_obj)) > 1;
+}
+
 Director::Go Session::at_boundary(Activation& activation) {
   Root* root = static_cast<Root*>(activation.note);
   fault_point("boundary");
@@ -273,6 +281,12 @@ Director::Go Session::at_boundary(Activation& activation) {
   if (handled_exception(activation.thread()) != root->handled ||
       activation.text().units[2 * activation.next()] == PUSH_EXC_INFO)
     return step_over(*root);
+  // A segment that returns leaves the locals as they are, and who holds the frame sees them: they would live on.
+  if (is_held(activation.frame())) {
+    constexpr int kEndOfClause = 3;  // instructions that let the exception of an except clause go
+    if (++root->held == kEndOfClause + 1) note_break(activation, Stop::kFrameHeld, "");
+    return step_over(*root);
+  }
   if (const char* mode = foreign_mode()) {
     note_fallback(activation, std::string(mode) + " is active", "leave the mode before calling the compiled function");
     return Go::kHandOver;

@@ -102,6 +102,7 @@ class Session final : public Director {
     bool top = false;
     bool entry_missed = false;
     bool gave_up = false;
+    int held = 0;  ///< boundaries at which somebody held the frame
   };
   bool recording() const { return top_ && top_->recorder && top_->recorder->active(); }
   Go begin_recording(Root& root, FrameCache::Entry& entry);

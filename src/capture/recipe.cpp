@@ -37,6 +37,29 @@ static bool is_struct_sequence(PyObject* object) {
 
 // ---------------------------------------------------------------------------------------------------- writing
 
+// A function with the code, the globals and the names of another one. It holds none of what that one closes over: a
+// recipe would keep it alive.
+static PyObject* as_empty_as(PyFunctionObject* model) {
+  PyObject* object = PyFunction_NewWithQualName(model->func_code, model->func_globals, model->func_qualname);
+  if (!object) return nullptr;
+  auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  const auto take = [](PyObject*& place, PyObject* of) {
+    PyObject* before = std::exchange(place, Py_XNewRef(of));
+    Py_XDECREF(before);
+  };
+  take(function->func_name, model->func_name);
+  take(function->func_doc, model->func_doc);
+  take(function->func_module, model->func_module);
+#if PY_VERSION_HEX >= 0x030C0000
+  take(function->func_typeparams, model->func_typeparams);
+#endif
+  Ref notes = model->func_annotations && PyDict_CheckExact(model->func_annotations)
+                  ? Ref::take(PyDict_Copy(model->func_annotations))  // each function has its own
+                  : Ref::share(model->func_annotations);
+  take(function->func_annotations, notes.get());
+  return object;
+}
+
 Recipe RecipeWriter::write_dict_items(PyObject* dict) {
   Recipe recipe;
   recipe.kind = Recipe::Kind::kDict;
@@ -190,7 +213,11 @@ Recipe RecipeWriter::write_made(PyObject* object, int) {
     auto* function = reinterpret_cast<PyFunctionObject*>(object);
     if (function->func_dict && PyDict_GET_SIZE(function->func_dict)) return fail(object);
     recipe.kind = Recipe::Kind::kFunction;
-    recipe.object = Ref::share(object);  // code, globals, name and annotations are taken from the recorded one
+    recipe.object = Ref::take(as_empty_as(function));
+    if (!recipe.object) {
+      PyErr_Clear();
+      return fail(object);
+    }
     recipe.parts.push_back(write(function->func_defaults));
     recipe.parts.push_back(write(function->func_kwdefaults));
     Recipe closure;
@@ -381,14 +408,10 @@ static PyObject* build_instance(const Recipe& recipe, BuildContext& context) {
 }
 
 static PyObject* build_function(const Recipe& recipe, BuildContext& context) {
-  auto* model = reinterpret_cast<PyFunctionObject*>(recipe.object.get());
-  Ref object = Ref::take(PyFunction_NewWithQualName(model->func_code, model->func_globals, model->func_qualname));
+  Ref object = Ref::take(as_empty_as(reinterpret_cast<PyFunctionObject*>(recipe.object.get())));
   if (!object) return nullptr;
   keep(recipe, context, object.get());
   auto* function = reinterpret_cast<PyFunctionObject*>(object.get());
-  Py_XSETREF(function->func_name, Py_NewRef(model->func_name));
-  Py_XINCREF(model->func_annotations);
-  Py_XSETREF(function->func_annotations, model->func_annotations);
   PyObject** places[] = {&function->func_defaults, &function->func_kwdefaults, &function->func_closure};
   for (int i = 0; i < 3; ++i) {
     if (recipe.parts[i].kind == Recipe::Kind::kNull) continue;

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "capture/faults.h"
 #include "capture/hook.h"
+#include "capture/recorder_ends_internal.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
@@ -26,12 +27,18 @@ Recorder::~Recorder() {
   sketch_.reset();
   trace_->set_before_run({});
   trace_.reset();
-  for (auto& [container, copy] : originals_) Py_DECREF(copy);
-  for (auto& [reference, object] : watched_) Py_DECREF(reference);
+  for (auto& [reference, watched] : watched_) Py_DECREF(reference);
   Py_XDECREF(death_callback_);
+  let_all_go();
+}
+
+void Recorder::let_all_go() {
   std::vector<PyObject*> held;
   held.swap(held_);
+  for (auto& [container, copy] : std::exchange(originals_, {})) held.push_back(copy);
+  const std::vector<Pending> effects = std::exchange(effects_, {});
   table_.clear();
+  mortal_.clear();
   for (PyObject* object : held) Py_DECREF(object);
 }
 
@@ -52,103 +59,11 @@ void Recorder::enter(PyObject* object, Info info) try {
   fault(error.what());
 }
 
-// Objects that run code when they die must die when eager lets them die, and no replay could repeat that. A generator
-// does so when it is suspended inside a try block; 3.12 gives every generator one handler of its own.
-static bool ends_with_code(PyObject* object) {
-  if (PyGen_CheckExact(object)) {
-    auto* code = reinterpret_cast<PyCodeObject*>(PyObject_GetAttrString(object, "gi_code"));
-    if (!code) {
-      PyErr_Clear();
-      return true;
-    }
-    Py_ssize_t handlers = PyBytes_GET_SIZE(code->co_exceptiontable);
-    Py_DECREF(code);
-    return handlers > (PY_VERSION_HEX >= 0x030C0000 ? 6 : 0);
-  }
-  static PyObject* name = PyUnicode_InternFromString("__del__");
-  return is_python_class(Py_TYPE(object)) && _PyType_Lookup(Py_TYPE(object), name);
-}
-
-PyObject* Recorder::on_death(PyObject* capsule, PyObject* reference) {
-  auto* recorder = static_cast<Recorder*>(PyCapsule_GetPointer(capsule, nullptr));
-  auto found = recorder->watched_.find(reference);
-  if (found != recorder->watched_.end()) {
-    PyObject* object = found->second;
-    recorder->watched_.erase(found);
-    recorder->table_.erase(object);
-    Py_DECREF(reference);
-    try {
-      if (recorder->active_) recorder->spoil(*Activation::innermost(), Stop::kFinalizer, "it ends here");
-    } catch (const std::exception&) {  // the recording is over all the same
-      recorder->active_ = false;
-    }
-  }
-  return Py_NewRef(Py_None);
-}
-
-void Recorder::finished(PyObject* generator) {
-  for (auto entry = watched_.begin(); entry != watched_.end(); ++entry)
-    if (entry->second == generator) {
-      Py_DECREF(entry->first);
-      watched_.erase(entry);
-      held_.push_back(Py_NewRef(generator));
-      return;
-    }
-}
-
-bool Recorder::watch_death(PyObject* object) {
-  if (is_tensor(object) || PyType_Check(object) || !ends_with_code(object)) return false;
-  if (!death_callback_) {
-    static PyMethodDef method = {"on_death", on_death, METH_O, nullptr};
-    Ref capsule = Ref::take(PyCapsule_New(this, nullptr, nullptr));
-    death_callback_ = capsule ? PyCFunction_New(&method, capsule.get()) : nullptr;
-  }
-  PyObject* reference = death_callback_ ? PyWeakref_NewRef(object, death_callback_) : nullptr;
-  if (!reference) {
-    PyErr_Clear();
-    return false;
-  }
-  watched_.emplace(reference, object);
-  return true;
-}
-
 void Recorder::enter_made(PyObject* object) {
   Info entry;
   entry.cls = Info::Class::kMade;
   entry.index = root_instruction();
   enter(object, entry);
-}
-
-// The table holds what it names, or another object could take its address. But a tuple of arguments, a bound method, a
-// list that the program has let go would keep their tensors alive while the trace computes them, layer after layer,
-// where eager has freed them. So before anything is computed, made objects that nobody else holds leave the table.
-void Recorder::release_dead() {
-  if (releasing_ || std::this_thread::get_id() != thread_) return;
-  const PyGILState_STATE gil = PyGILState_Ensure();  // torch's operators run without it
-  if (watched_.empty()) {  // else an object's end could run code, which no replay would repeat
-    releasing_ = true;
-    const ErrorAside aside;
-    Hooked nobody(nullptr);
-    const auto is_dead = [&](PyObject* object) {
-      if (Py_REFCNT(object) > 1 || !is_made(object)) return false;
-      for (const auto& [number, known] : ids_)  // the address stands for the object
-        if (object == number || object == known) return false;
-      return !PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) || !*PyObject_GET_WEAKREFS_LISTPTR(object);
-    };
-    // What holds others is younger than they are, in general; otherwise they go in the next round.
-    for (bool again = true; std::exchange(again, false);)
-      for (size_t i = held_.size(); i-- > 0;) {
-        PyObject* object = held_[i];
-        if (!object || !is_dead(object)) continue;
-        table_.erase(object);
-        held_[i] = nullptr;
-        Py_DECREF(object);
-        again = true;
-      }
-    std::erase(held_, nullptr);
-    releasing_ = false;
-  }
-  PyGILState_Release(gil);
 }
 
 void Recorder::enter_outside(PyObject* object, SourceId source) {
@@ -237,7 +152,7 @@ void Recorder::add_argument_roots(PyObject* const* args, size_t count, const std
 }
 
 /// Made anew whenever the function around it runs.
-static bool is_local_function(PyObject* object) {
+static bool is_made_anew(PyObject* object) {
   if (!PyFunction_Check(object)) return false;
   const char* name = PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
   return name && strstr(name, "<locals>");
@@ -245,18 +160,22 @@ static bool is_local_function(PyObject* object) {
 
 // A function that is found by path: another one with the same code, defaults and globals will do, and its cells are
 // found through it.
+static FloatingStep function_step(PyFunctionObject* function, SourceId source) {
+  return {FloatingStep::Kind::kFunction,
+          source,
+          {},
+          Ref::share(function->func_code),
+          Ref::share(function->func_defaults),
+          {Ref::share(function->func_kwdefaults), Ref::share(function->func_globals)},
+          0,
+          {}};
+}
+
 void Recorder::add_function_root(PyObject* object, SourceId source) {
   auto* function = reinterpret_cast<PyFunctionObject*>(object);
   enter_outside(object, source);
   resolve(object);
-  guards().steps.push_back({FloatingStep::Kind::kFunction,
-                            source,
-                            {},
-                            Ref::share(function->func_code),
-                            Ref::share(function->func_defaults),
-                            {Ref::share(function->func_kwdefaults), Ref::share(function->func_globals)},
-                            0,
-                            {}});
+  guards().steps.push_back(function_step(function, source));
   functions_.insert(object);
   if (function->func_kwdefaults && !info(function->func_kwdefaults)) {
     enter_outside(function->func_kwdefaults, guards().sources.pinned({}, function->func_qualname));
@@ -264,6 +183,28 @@ void Recorder::add_function_root(PyObject* object, SourceId source) {
     note_all(root_, function->func_kwdefaults);
     active_ = false;
   }
+}
+
+void Recorder::note_function(PyFunctionObject* function) try {
+  PyObject* object = reinterpret_cast<PyObject*>(function);
+  if (is_made(object)) return;
+  if (!info(object)) enter_outside(object, guards().sources.pinned({}, function->func_qualname));
+  if (!functions_.insert(object).second) return;
+  if (floating(object) && is_made_anew(object)) {
+    resolve(object);
+    guards().steps.push_back(function_step(function, source_of(object)));
+  } else {
+    pin(object);
+    guards().functions.push_back({Ref::share(object), Ref::share(function->func_code),
+                                  Ref::share(function->func_defaults), Ref::share(function->func_kwdefaults)});
+  }
+  if (function->func_kwdefaults) {
+    if (!info(function->func_kwdefaults))
+      enter_outside(function->func_kwdefaults, guards().sources.pinned({}, function->func_qualname));
+    note_all(root_, function->func_kwdefaults);
+  }
+} catch (const std::exception& error) {
+  fault(error.what());
 }
 
 void Recorder::add_slot_roots(bool function_is_fixed) {
@@ -301,13 +242,15 @@ void Recorder::add_slot_roots(bool function_is_fixed) {
         step.kind = FloatingStep::Kind::kValue;
         step.object = Ref::share(object);
         guards().steps.push_back(step);
-      } else if (is_local_function(object)) {
+      } else if (is_made_anew(object)) {
         add_function_root(object, source);
       } else if (PyFunction_Check(object) || PyType_Check(object) || PyModule_Check(object)) {
         enter_outside(object, source);
         pin(object);
       } else {
         enter_outside(object, source);
+        const bool is_held = !held_.empty() && held_.back() == object;
+        if (is_held && Py_REFCNT(object) <= 3 && holds_an_end(object)) mortal_.push_back(object);
       }
     } else if (i >= locals) {  // an empty local is not read; the call protocol's NULL is
       SourceId source = guards().sources.root(i, name);
@@ -321,6 +264,7 @@ void Recorder::add_slot_roots(bool function_is_fixed) {
     }
   }
   root_.set_stack(stack);
+  has_ends_ = has_ends_ || !mortal_.empty();
   if (function_is_fixed) return;
   PyFunctionObject* function = root_.function();
   PyObject* object = reinterpret_cast<PyObject*>(function);
@@ -345,6 +289,9 @@ void Recorder::enter_frame(Activation& activation) try {
   }
   PyCodeObject* code = activation.code();
   PyFunctionObject* function = activation.function();
+  static PyObject* const end = PyUnicode_InternFromString("__del__");
+  if (code->co_name == end && &activation != &root_)  // of an object that was held by one from outside
+    return spoil(activation, Stop::kFinalizer, "it ends here");
   note_function(function);
   int count = code->co_argcount + code->co_kwonlyargcount;
   auto local_made = [&](int slot) {
@@ -431,6 +378,7 @@ void Recorder::spoil_by_read(Activation& self, const std::string& name) {
 // C code runs operators and reads data where no primitive sees it: sum() of a generator adds tensors that nobody asked
 // for, all() and sorted() ask tensors for their truth.
 void Recorder::settled(Activation& self) try {
+  if (has_ends_ && (active_ || !held_.empty())) end_with_code(self);
   if (!active_) return;
   const bool has_read = trace_->data_reads() != 0;
   if (!has_read && !trace_->has_unclaimed() && loose_.empty()) return;
@@ -654,9 +602,9 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
     return nullptr;
   }
   // A generator that waits inside of a try block ends with the frame, and its handlers run: no replay would make it.
-  for (const auto& [reference, object] : watched_)
-    if (Info* known = info(object); returns && known && known->cls == Info::Class::kMade) {
-      trouble_ = {Stop::kFinalizer, Py_TYPE(object)->tp_name, known->index, &root_};
+  for (const auto& [reference, watched] : watched_)
+    if (Info* known = info(watched.object); returns && watched.runs_code && known && known->cls == Info::Class::kMade) {
+      trouble_ = {Stop::kFinalizer, Py_TYPE(watched.object)->tp_name, known->index, &root_};
       return nullptr;
     }
   trouble_ = why;

@@ -56,7 +56,8 @@ class Recorder final : public Semantics, public Provenance {
   bool active() const { return active_; }
   Activation& root() const { return root_; }
   void enter_frame(Activation& activation);
-  void finished(PyObject* generator);  ///< it returned: its end runs no code any more
+  void finished(PyObject* generator);    ///< it returned: its end runs no code any more
+  void resumed(Activation& activation);  ///< a generator
 
   /// Ends the recording. nullptr: it cannot be repeated (see failure()). Everything pending is computed; throws
   /// nothing: what an operator raises then is left as a Python error and `nullptr` is returned with failed_flush().
@@ -145,10 +146,13 @@ class Recorder final : public Semantics, public Provenance {
   // recorder.cpp: table, life cycle
   Info* info(PyObject* object);
   void enter(PyObject* object, Info info);
-  bool watch_death(PyObject* object);  ///< an object whose end runs code: it is not held, its death is seen
+  bool watch_death(PyObject* object);  ///< generators, and objects whose end runs code: not held, their death is seen
   static PyObject* on_death(PyObject* capsule, PyObject* reference);
   void enter_made(PyObject* object);
   void release_dead();  ///< made objects that only the table holds, and with them the tensors that they hold
+  void let_dead_go();
+  void let_all_go();  ///< what a recording held that is over
+  void end_with_code(Activation& self);
   bool is_made(PyObject* object) {
     Info* i = info(object);
     return i && i->cls == Info::Class::kMade;
@@ -324,9 +328,16 @@ class Recorder final : public Semantics, public Provenance {
   std::unique_ptr<Sketch> sketch_;                       // nullptr: all sizes are fixed
   std::vector<std::pair<types::Expr, int64_t>> passed_;  // symbolic numbers that torch calls took
   std::unordered_map<PyObject*, Info> table_;
-  size_t entries_ = 0;                                // ever made
-  std::vector<PyObject*> held_;                       // owned: everything in the table but what is watched
-  std::unordered_map<PyObject*, PyObject*> watched_;  // weak reference (owned) -> object (not)
+  size_t entries_ = 0;           // ever made
+  std::vector<PyObject*> held_;  // owned: everything in the table but what is watched
+  struct Watched {
+    PyObject* object;  // not owned
+    bool runs_code;    // at its end
+  };
+  std::unordered_map<PyObject*, Watched> watched_;  // by weak reference (owned)
+  size_t waiting_ = 0;                              // of those: the ones that run code
+  std::vector<PyObject*> mortal_;                   // in slots, held: with them such an object ends
+  bool has_ends_ = false;                           // there was one of either
   PyObject* death_callback_ = nullptr;
   std::unordered_map<PyObject*, size_t> dict_index_;
   std::unordered_map<PyObject*, SourceId> dict_places_;  // how a dict was reached first

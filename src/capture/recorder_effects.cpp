@@ -4,6 +4,7 @@
 #include "capture/faults.h"
 #include "capture/recorder.h"
 #include "capture/recorder_calls_internal.h"
+#include "capture/recorder_ends_internal.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
@@ -157,6 +158,12 @@ void Recorder::note_changed(PyObject* target, bool by_attribute) {
     spoil(*Activation::innermost(), Stop::kUnknownObject, "a dict reached in two ways");
 }
 
+// An effect holds what it puts somewhere, here and on replay: nothing that must end in time.
+static bool must_end_in_time(PyObject* object) {
+  if (!object || is_value(object) || is_tensor(object) || PyType_Check(object)) return false;
+  return ends_with_code(object) || holds_an_end(object);
+}
+
 void Recorder::record_set(Effect::Kind kind, PyObject* target, PyObject* key, PyObject* value, bool generic) try {
   fault_point("note");
   Pending effect;
@@ -167,6 +174,10 @@ void Recorder::record_set(Effect::Kind kind, PyObject* target, PyObject* key, Py
   effect.value = Ref::share(value);
   effects_.push_back(std::move(effect));
   note_changed(target, kind == Effect::Kind::kSetAttr);
+  if (must_end_in_time(value)) {
+    has_ends_ = true;
+    spoil(*Activation::innermost(), Stop::kFinalizer, "it is put somewhere");
+  }
 } catch (const std::exception& error) {
   fault(error.what());
 }
@@ -179,6 +190,10 @@ int Recorder::record_call(PyObject* callable, PyObject* const* args, size_t coun
   for (size_t i = 0; i < count; ++i) effect.args.push_back(Ref::share(args[i]));
   effects_.push_back(std::move(effect));
   if (count > 0) note_changed(args[0], false);
+  if (count > 1 && std::any_of(args + 1, args + count, must_end_in_time)) {
+    has_ends_ = true;
+    spoil(*Activation::innermost(), Stop::kFinalizer, "it is put somewhere");
+  }
   return static_cast<int>(effects_.size()) - 1;
 } catch (const std::exception& error) {
   fault(error.what());

@@ -418,25 +418,6 @@ void Recorder::make_dirty(PyObject* dict, PyObject* key) try {
 }
 
 // The content before the first change by the recording itself: later reads of the whole are guarded against it.
-void Recorder::snapshot(PyObject* container) try {
-  if (originals_.count(container)) return;
-  PyObject* copy = nullptr;
-  if (PyODict_Check(container))
-    copy = PyObject_CallOneArg(reinterpret_cast<PyObject*>(&PyODict_Type), container);
-  else if (PyDict_Check(container))
-    copy = PyDict_Copy(container);
-  else if (PyList_Check(container))
-    copy = PyList_GetSlice(container, 0, PyList_GET_SIZE(container));
-  else if (PyAnySet_Check(container))
-    copy = PySet_New(container);
-  if (copy)
-    originals_.emplace(container, copy);
-  else
-    PyErr_Clear();
-} catch (const std::exception& error) {
-  fault(error.what());
-}
-
 // The dict of an object may also be passed by itself, or be that of another object: what was read of it on one way
 // would have to be guarded on the other one, too.
 bool Recorder::reached_as_before(PyObject* dict, PyObject* owner, SourceId source) {
@@ -621,23 +602,6 @@ bool Recorder::note_all(Activation& self, PyObject* container) try {
 } catch (const std::exception& error) {
   fault(error.what());
   return active_;
-}
-
-void Recorder::note_function(PyFunctionObject* function) try {
-  PyObject* object = reinterpret_cast<PyObject*>(function);
-  if (is_made(object)) return;
-  if (!info(object)) enter_outside(object, guards().sources.pinned({}, function->func_qualname));
-  if (!functions_.insert(object).second) return;
-  pin(object);
-  guards().functions.push_back({Ref::share(object), Ref::share(function->func_code),
-                                Ref::share(function->func_defaults), Ref::share(function->func_kwdefaults)});
-  if (function->func_kwdefaults) {
-    if (!info(function->func_kwdefaults))
-      enter_outside(function->func_kwdefaults, guards().sources.pinned({}, function->func_qualname));
-    note_all(*Activation::innermost(), function->func_kwdefaults);
-  }
-} catch (const std::exception& error) {
-  fault(error.what());
 }
 
 void Recorder::note_cell(PyObject* cell) try {

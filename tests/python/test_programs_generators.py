@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import gc
 import inspect
+import types
 
 import pytest
 import torch
@@ -290,6 +292,26 @@ ENDS = {
     "deleted": "it = steps(x, log)\n    y = next(it)\n    del it\n    log.append('deleted')",
     "closed": "it = steps(x, log)\n    y = next(it)\n    it.close()\n    log.append('closed')",
     "under a name that is used again": "it = steps(x, log)\n    y = next(it)\n    it = 1\n    log.append('gone')",
+    "beside an exception": "it = steps(x, log)\n    y = next(it)\n    try:\n        raise KeyError\n    except KeyError as e:\n        print(1)",
+    "beside an exception of C": "it = steps(x, log)\n    y = next(it)\n    try:\n        [][0]\n    except IndexError as e:\n        pass",
+    "beside an exception that is kept": "it = steps(x, log)\n    y = next(it)\n    try:\n        raise KeyError\n    except KeyError as e:\n        print(1)\n        kept = e\n    y = y * 2\n    kept = None\n    log.append('free')",
+    "delegated to, deleted": "it = through(x, log)\n    y = next(it)\n    del it\n    log.append('deleted')",
+    "delegated to by a loop": "for y in through(x, log):\n        break\n    log.append('left')",
+    "in a list that is deleted": "them = [steps(x, log)]\n    y = next(them[0])\n    del them\n    log.append('deleted')",
+    "in a list that is deleted after a break": "them = [steps(x, log)]\n    y = next(them[0])\n    print(end='')\n    del them\n    log.append('deleted')",
+    "in a list that is cleared after a break": "them = [steps(x, log)]\n    y = next(them[0])\n    print(end='')\n    them.clear()\n    log.append('cleared')",
+    "in a dict that is popped": "them = {'a': steps(x, log)}\n    y = next(them['a'])\n    them.pop('a')\n    log.append('popped')",
+    "in an object that is deleted": "class Box: pass\n    box = Box()\n    box.it = steps(x, log)\n    y = next(box.it)\n    del box\n    log.append('deleted')",
+    "in an attribute that is overwritten": "class Box: pass\n    box = Box()\n    box.it = steps(x, log)\n    y = next(box.it)\n    box.it = None\n    log.append('gone')",
+    "in a closure": "it = steps(x, log)\n    def advance():\n        return next(it)\n    y = advance()",
+    "in a closure that is deleted": "it = steps(x, log)\n    def advance():\n        return next(it)\n    y = advance()\n    del it, advance\n    log.append('deleted')",
+    "behind map": "it = map(lambda z: z * 2, steps(x, log))\n    y = next(it)\n    del it\n    log.append('deleted')",
+    "behind a generator expression": "it = (z * 2 for z in steps(x, log))\n    y = next(it)\n    del it\n    log.append('deleted')",
+    "behind zip": "it = zip(steps(x, log), [1, 2])\n    y = next(it)[0]\n    it = None\n    log.append('deleted')",
+    "behind zip, after a break": "it = zip(steps(x, log), [1, 2])\n    y = next(it)[0]\n    print(end='')\n    it = None\n    log.append('deleted')",
+    "delegated to in an inner function": "def inner():\n        it = through(x, log)\n        return next(it)\n    y = inner()\n    log.append('back')",
+    "in an inner function with more to do": "def inner():\n        it = through(x, log)\n        y = next(it)\n        del it\n        log.append('deleted')\n        them = [steps(x, log)]\n        y = next(them[0])\n        del them\n        log.append('again')\n        return y\n    y = inner()\n    log.append('back')",
+    "of an object from outside, unread": "y = x + 1\n    HOLDER.it = None\n    log.append('gone')",
     "in an inner function": "def inner():\n        it = steps(x, log)\n        return next(it)\n    y = inner()\n    log.append('back')",
 }
 
@@ -313,15 +335,79 @@ def f(x, log):
 """.replace("BODY", ENDS[end])
     answers = []
     for compiled in (False, True):
-        space = {"torch": torch}
+        space = {"torch": torch, "HOLDER": types.SimpleNamespace()}
         exec(text, space)
         f = magneto.compile(space["f"]) if compiled else space["f"]
         answers.append([])
         for k in range(4):
             log = []
+            space["HOLDER"].it = space["steps"](torch.ones(2), log)
+            next(space["HOLDER"].it)
+            y = f(torch.full((2,), float(k)), log)
+            answers[-1].append((y.tolist(), list(log)))
+            space["HOLDER"].it = None
+    assert answers[0] == answers[1]
+
+
+ENDINGS = {
+    "in a closure": "e = Ending(log)\n    def inner():\n        return e.n * x\n    y = inner()\n    del inner, e\n    log.append('deleted')",
+    "put into an object from outside": "HOLDER.other = Ending(log)\n    y = x + 1\n    HOLDER.other = None\n    log.append('gone')",
+    "put into a list from outside": "e = [Ending(log)]\n    log.append(e)\n    y = x + 1\n    del e\n    log.pop()\n    log.append('gone')",
+    "alone": "e = Ending(log)\n    y = x + 1\n    del e\n    log.append('deleted')",
+    "in a list": "e = [Ending(log)]\n    y = x + 1\n    del e\n    log.append('deleted')",
+    "in a list, after a break": "e = [Ending(log)]\n    y = x + 1\n    print(end='')\n    del e\n    log.append('deleted')",
+    "in a tuple in a dict": "e = {'a': (Ending(log), x)}\n    y = e['a'][1] + 1\n    e['a'] = None\n    log.append('gone')",
+    "of an object from outside": "y = x + 1\n    HOLDER.it = None\n    log.append('gone')",
+}
+
+
+@pytest.mark.parametrize("end", ENDINGS)
+def test_an_object_with_a_finalizer_ends_in_time(end):
+    text = """
+class Ending:
+    n = 2
+    def __init__(self, log):
+        self.log = log
+    def __del__(self):
+        self.log.append("ends")
+def f(x, log):
+    BODY
+    log.append("returns")
+    return y * 2
+""".replace("BODY", ENDINGS[end])
+    answers = []
+    for compiled in (False, True):
+        space = {"torch": torch, "HOLDER": types.SimpleNamespace()}
+        exec(text, space)
+        f = magneto.compile(space["f"]) if compiled else space["f"]
+        answers.append([])
+        for k in range(4):
+            log = []
+            space["HOLDER"].it = space["Ending"](log)
             y = f(torch.full((2,), float(k)), log)
             answers[-1].append((y.tolist(), list(log)))
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("body", [
+    "print(end='')\n    return advance() * 2", "y = advance()\n    print(end='')\n    return y * 2", "print(end='')\n    return sum([advance() for _ in range(2)])",
+    "print(end='')\n    return sum(map(lambda z: advance(), [1]))", "holder = [advance]\n    print(end='')\n    return holder[0]()"])
+def test_a_recording_keeps_no_local_function_alive(body):
+    """Nor what it closes over: tensors, generators that wait."""
+    space = {}
+    exec(f"""
+def f(x):
+    big = x + 1
+    def advance():
+        return big
+    {body}
+""", space)
+    f = magneto.compile(space["f"])
+    count = lambda: sum(type(o) is types.FunctionType and o.__name__ == "advance" and o.__closure__ is not None and o.__globals__ is space for o in gc.get_objects())
+    for k in range(5):
+        f(torch.full((2,), float(k)))
+        assert count() == 0
+    assert not magneto.report().fallbacks
 
 
 def test_what_a_function_says_it_is():

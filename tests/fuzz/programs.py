@@ -34,7 +34,7 @@ from python_statements import Grammar, Scope
 from runner import Fuzzer, Outcome, alone, operators, violated
 
 PRELUDE = '''
-import collections, contextlib, copy, dataclasses, enum, functools, itertools, types
+import collections, contextlib, copy, dataclasses, enum, functools, itertools, operator, types
 import torch
 
 
@@ -122,6 +122,10 @@ class P:
     def count(self, k):
         return len(self.items) + k
 
+    @functools.cached_property
+    def total(self):
+        return sum(self.items) + self.n
+
     def child(self):
         return type(self)(self.t + 1, self.n)
 
@@ -132,6 +136,27 @@ class P:
     @staticmethod
     def static(z):
         return z * 3
+
+
+class Ending:
+    """Its end can be seen."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __del__(self):
+        LOG.append(-10 - self.n)
+
+
+class Slotted:
+    __slots__ = ("t", "n")
+
+    def __init__(self, t):
+        self.t = t
+
+    def twice(self):
+        self.n = 2
+        return self.t * self.n
 
 
 class Q(P):
@@ -166,6 +191,14 @@ def helper(t, n=2):
     if n > 2:
         return t - n
     return t * n
+
+
+fast = compiled(helper)  # a compiled function inside of another one
+
+
+@functools.lru_cache
+def factor(n):
+    return n * 0.5 + 1
 
 
 def many(t, *rest, k=None, **more):
@@ -258,6 +291,8 @@ CONFIG = {"n": 1, "rate": 0.5, "t": C4, "o": P(C5, 1)}
 KEPT = CONFIG["o"]
 CACHE = {"a": C6}
 RECENT = collections.deque([C1, C2], maxlen=4)
+FAST = P(C3, 2)
+FAST.scaled = compiled(FAST.scaled)  # a method that is compiled by itself
 VIEW = types.MappingProxyType(CACHE)
 COUNTS = collections.defaultdict(int)
 GROUPS = collections.defaultdict(list)
@@ -324,6 +359,9 @@ class Maker:
         if modules:
             names.append("net")
             scope.names["net"] = "M"
+            if rng.random() < 0.4:  # a second one beside it: a copy, or the same module once more
+                names.append("twin")
+                scope.names["twin"] = "M"
         text = []
         defaults = [f"{name}={rng.choice(['2', '3']) if name == 'n' else repr('a')}" if name in ("n", "s") and rng.random() < 0.2 else name for name in names]
         plain = [d for d in defaults if "=" not in d]
@@ -340,7 +378,7 @@ class Maker:
         steps.append(call())
         for k in range(rng.randint(2, 6)):
             if fresh:
-                steps += self.start([name for name in order if name != "net"], grad, k + 1)
+                steps += self.start([name for name in order if name not in ("net", "twin")], grad, k + 1)
                 steps.append(f"as_at_first({100 * k})")
             if rng.random() < (0.25 if fresh else 0.6):
                 for _ in range(rng.randint(1, 2)):
@@ -393,6 +431,7 @@ class Maker:
         rng, g = random.Random(f"{self.number}"), ", True" if grad else ""
         made = {"t": f"t = T(1{g})", "u": f"u = T(2{g if rng.random() < 0.5 else ''})", "xs": f"xs = [T(3{g}), T(4)]", "d": "d = {'a': T(5), 'b': T(6)}", "o": f"o = P(T(7{g}), 2)", "p": "p = Q(T(8), 1)",
                 "n": f"n = {rng.randrange(4)}", "s": "s = 'a'", "flag": f"flag = {rng.random() < 0.5}", "ks": "ks = [1, 2, 3]", "rate": "rate = 0.5",
+                "twin": f"twin = {rng.choice(['compiled(copy.deepcopy(model))', 'copy.deepcopy(net)', 'copy.copy(net)', 'compiled(model)', 'compiled(Net(51))', 'model', 'compiled(net.layers)'])}",
                 "net": "model = Net(50)\nnet = compiled(model)\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)"}
         steps = [re.sub(r"T\((\d+)", lambda match: f"T({int(match[1]) + 100 * round}", made[name]) for name in names]
         shares = {("t", "xs"): "xs[0] = t", ("t", "o"): "o.t = t", ("o", "p"): "p.items = o.items", ("t", "d"): "d['b'] = t", ("t", "u"): "u = t", ("xs", "d"): "d['a'] = xs[-1]",
@@ -476,8 +515,9 @@ class World:
             watched = {name: self.scope[name] for name in [*PARAMETERS, *STATE] if name in self.scope}
             picture.draw("argument", list(watched.values()))
             picture.draw("P", [P_state(self.scope["P"])])
-            if "net" in self.scope and isinstance(self.scope["net"], torch.nn.Module):
-                picture.draw("net", module_state(self.scope["net"]))
+            for name in ("net", "twin"):
+                if isinstance(self.scope.get(name), torch.nn.Module):
+                    picture.draw(name, module_state(self.scope[name]))
             for name in ("r2", "r"):
                 if name in self.scope:
                     picture.draw("result" if name == "r" else name, self.scope[name], drain=False, is_result=True)

@@ -72,6 +72,10 @@ class Grammar:
             lambda: f"CACHE.setdefault({self.word()}, {e('T')})", lambda: f"decorated({e('T')})", lambda: f"P.make({e('T')}).t", lambda: f"P.static({e('T')})",
             lambda: f"RECENT[{self.one('0', '-1')}]", lambda: "VIEW['a']", lambda: f"VIEW.get({self.word()}, {e('T')})", lambda: f"SCALE({e('T')})", lambda: f"picked({e('T')})",
             lambda: f"sum(GROUPS[{self.word()}], {e('T')})", lambda: f"max(RECENT, key=lambda z: z.dim()) + {e('T')}", lambda: f"next(guarded({e('LT')}, {e('I')}), {e('T')})", lambda: f"{e('T')} * COUNTS[{self.word()}]",
+            lambda: f"fast({e('T')}, {e('I')})", lambda: f"fast({e('T')})", lambda: f"FAST.scaled({e('T')})", lambda: f"FAST({e('T')})", lambda: f"Slotted({e('T')}).twice()", lambda: f"Pair({e('T')}, {e('I')})._replace(t={e('T')}).t",
+            lambda: f"dataclasses.replace(Record({e('T')}), n={e('I')}).scaled()", lambda: f"{e('T')} * factor({e('I')})", lambda: f"collections.ChainMap({e('DT')}, CACHE)['a']", lambda: f"next(itertools.islice(stream({e('T')}, 4), {e('I')} % 4, None))",
+            lambda: f"[*itertools.pairwise({e('LT')} + [{e('T')}, {e('T')}])][0][1]", lambda: f"{e('T')}.detach()", lambda: f"({e('T')})[:, 1:].sum(1, keepdim=True)", lambda: f"{e('O')}.total", lambda: f"vars({e('O')})['t']",
+            lambda: f"collections.OrderedDict({e('DT')}).popitem()[1]", lambda: f"operator.attrgetter('t')({e('O')})", lambda: f"operator.itemgetter(0)({e('LT')})", lambda: f"(lambda *a, **k: a[0] + k['z'])({e('T')}, z={e('T')})",
         ]
         if scope.of("M"):
             texts += [lambda: f"{self.rng.choice(scope.of('M'))}({e('T')} + torch.zeros(2, 3))"] * 6
@@ -170,8 +174,10 @@ class Grammar:
     def statement(self, scope, inside=()):
         """One statement, as lines. `inside`: what it stands in ("loop", "function")."""
         deep = scope.depth > 3
-        kind = self.rng.choices(["assign", "tensor", "container", "attribute", "alias", "state", "print", "if", "loop", "try", "with", "def", "leave", "delete", "unpack", "generator"],
-                                [22, 10, 14, 12, 9, 8, 3, 0 if deep else 7, 0 if deep else 6, 0 if deep else 6, 0 if deep else 3, 0 if deep else 5, 2, 2, 4, 3])[0]
+        kind = self.rng.choices(["assign", "tensor", "container", "attribute", "alias", "state", "print", "if", "loop", "try", "with", "def", "leave", "delete", "unpack", "generator",
+                                 "end", "match", "walk", "stack", "class"],
+                                [22, 10, 14, 12, 9, 8, 3, 0 if deep else 7, 0 if deep else 6, 0 if deep else 6, 0 if deep else 3, 0 if deep else 5, 2, 2, 4, 3,
+                                 2, 0 if deep else 2, 0 if deep else 2, 0 if deep else 1, 0 if deep or "driver" in inside else 1])[0]
         return getattr(self, f"stmt_{kind}")(scope, inside)
 
     def stmt_assign(self, scope, inside):
@@ -234,11 +240,79 @@ class Grammar:
     def stmt_generator(self, scope, inside):
         """A generator that is walked by hand: sent numbers, closed, thrown into."""
         name, first = self.new("g"), self.new("t")
-        lines = [f"{name} = guarded({self.expr('LT', scope, 1)}, {self.expr('I', scope, 2)})", f"{first} = next({name}, C1)"]
+        lines = [f"{name} = {self.one('guarded', 'delegating')}({self.expr('LT', scope, 1)}, {self.expr('I', scope, 2)})", f"{first} = next({name}, C1)"]
         scope.names[first] = "T"
         ends = [[f"{name}.close()"], ["with contextlib.suppress(StopIteration):", f"    {self.place(scope)} = {name}.send({self.expr('I', scope, 2)})"],
                 ["try:", f"    {name}.throw(Stop(2))", "except (Stop, StopIteration) as e:", "    LOG.append(type(e).__name__)"], [f"LOG.extend({name})"], [f"del {name}"], []]
         return lines + self.rng.choice(ends)
+
+    def stmt_end(self, scope, inside):
+        """Objects whose end runs code, and what holds them: alone, in a list, in an attribute, in a closure, in an iterator."""
+        name, first = self.new("g"), self.new("t")
+        waiting = f"{self.one('guarded', 'delegating')}({self.expr('LT', scope, 1)}, {self.expr('I', scope, 2)})"
+        held = self.rng.choice([f"Ending({self.expr('I', scope, 2)})", f"[Ending({self.expr('I', scope, 2)})]", f"[{waiting}]", f"map(torch.neg, {waiting})", f"(z * 2 for z in {waiting})", f"{{'g': {waiting}}}"])
+        lines = [f"{name} = {held}"]
+        if held.startswith("[") and "Ending" not in held:
+            lines.append(f"{first} = next({name}[0], C1)")
+        elif held.startswith(("map", "(")):
+            lines.append(f"{first} = next({name}, C1)")
+        elif held.startswith("{"):
+            lines.append(f"{first} = next({name}['g'], C1)")
+        else:
+            lines.append(f"{first} = {self.expr('T', scope, 1)}")
+        scope.names[first] = "T"
+        o = self.holder("O", scope)
+        ends = [[f"del {name}"], [f"{name} = None"], [], [f"{o}.kept = {name}", f"del {name}", f"{o}.kept = None"], [f"{name} = [{name}]", f"{name}.clear()"], [f"print({self.expr('I', scope, 2)})", f"del {name}"]]
+        return lines + self.rng.choice(ends) + [f"LOG.append({self.rng.randrange(10, 20)})"]
+
+    def stmt_match(self, scope, inside):
+        e = lambda kind: self.expr(kind, scope, 1)
+        first, block = self.new("t"), lambda: self.indent(self.indent(self.block(scope, 1, inside)))
+        kind = self.rng.randrange(4)
+        if kind == 0:
+            lines = [f"match {e('I')}:", "    case 0:", *block(), "    case 1 | 2:", *block(), "    case _:", *block()]
+        elif kind == 1:
+            lines = [f"match {e('DT')}:", f"    case {{'b': {first}}}:", f"        {self.place(scope)} = {first}", "    case _:", *block()]
+        elif kind == 2:
+            lines = [f"match {e('LT')}:", f"    case [{first}, *_] if {e('B')}:", f"        {self.place(scope)} = {first} + 1", "    case []:", "        pass", "    case _:", *block()]
+        else:
+            lines = [f"match {e('O')}:", f"    case Q(n=2, t={first}) | P(n=1, t={first}):", f"        {self.place(scope)} = {first} * 2", "    case _:", *block()]
+        return lines
+
+    def stmt_walk(self, scope, inside):
+        """A generator of the function itself: it closes over names, is left early, sent to or delegated to."""
+        name, arg, got, out = self.new("gen"), self.new("z"), self.new("got"), self.new("t")
+        inner = scope.inner()
+        inner.names = dict(inner.names) | {arg: "T"}
+        e = lambda kind: self.expr(kind, inner, 1)
+        bodies = [[f"yield {e('T')}", f"yield {e('T')}"], [f"{got} = yield {e('T')}", f"LOG.append({got} is None)", f"yield {e('T')}"],
+                  ["try:", f"    yield {e('T')}", f"    yield {e('T')}", "finally:", f"    LOG.append({self.rng.randrange(20, 30)})"],
+                  [f"yield from {e('LT')}[:2]", f"return {e('I')}"], [f"for {got} in {e('LT')}[:2]:", f"    LOG.append({e('I')})", f"    yield {got} * 2"],
+                  ["with contextlib.suppress(Stop):", f"    yield {e('T')}", f"    raise Stop(1)", f"yield {e('T')}"]]
+        lines = [f"def {name}({arg}):", *self.indent(self.rng.choice(bodies))]
+        made = f"{name}({self.expr('T', scope, 1)})"
+        uses = [[f"{out} = next({made}, C1)"], [f"{out} = sum({made}, C2)"], [f"{out} = C3", f"for {out} in {made}:", f"    if {self.expr('B', scope, 1)}:", "        break"], [f"{out}, *_ = {made}"],
+                [f"{out} = list({made})[-1]"], [f"{got} = {made}", f"{out} = next({got}, C1)", "with contextlib.suppress(StopIteration):", f"    {out} = {got}.send(3)"],
+                [f"{out} = [*zip({made}, {self.expr('LT', scope, 1)})][0][0]"]]
+        scope.names[out] = "T"
+        return lines + self.rng.choice(uses)
+
+    def stmt_stack(self, scope, inside):
+        name = self.new("stack")
+        o, e = self.holder("O", scope), lambda kind: self.expr(kind, scope, 1)
+        inner = [self.rng.choice([f"{name}.enter_context(noted({e('I')}))", f"{name}.callback(LOG.append, {e('I')})", f"{name}.enter_context(swapped({o}, {e('T')}))", f"{name}.push({o})", f"{name}.enter_context(torch.no_grad())"])
+                 for _ in range(self.rng.randint(1, 2))]
+        return [f"with contextlib.ExitStack() as {name}:", *self.indent(inner + self.block(scope.inner(), 1, inside))]
+
+    def stmt_class(self, scope, inside):
+        """A class of the function itself, with methods that close over its names."""
+        name, made = self.new("Local"), self.new("o")
+        e = lambda kind: self.expr(kind, scope, 1)
+        lines = [f"class {name}({self.one('P', 'Q')}):", f"    rank = {self.rng.randrange(3)}", "    def scaled(self, z):", f"        return super().scaled(z) + {e('T')}"]
+        if self.chance(0.4):
+            lines += ["    @property", "    def twice(self):", f"        return self.t * {e('I')}"]
+        scope.names[made] = "O"
+        return lines + [f"{made} = {name}({e('T')}, {e('I')})"]
 
     def stmt_state(self, scope, inside):
         e = lambda kind: self.expr(kind, scope, 1)

@@ -171,22 +171,34 @@ void TrainingPlan::check(const Since& since) const {
   harmless_.insert(std::move(what));
 }
 
-std::vector<bool> TrainingPlan::needed(const variable_list& tangents) const {
-  std::vector<bool> is_read(joint.graph.values().size()), inputs(examples.size());
+TrainingPlan::Needed TrainingPlan::needed(const variable_list& tangents) const {
+  // What the operators read that a gradient goes through, and all that it was computed from.
+  const graph::Graph& graph = joint.graph;
+  std::vector<bool> is_read(graph.values().size()), depends(graph.values().size());
+  const auto any_of = [](const std::vector<graph::ValueId>& ids, const std::vector<bool>& flags) {
+    return std::any_of(ids.begin(), ids.end(), [&](graph::ValueId id) { return id.valid() && flags[id.index()]; });
+  };
   for (size_t t = 0; t < tangents.size(); ++t)
-    if (tangents[t].defined()) is_read[joint.roots[joint.root_at[t]].value.index()] = true;
-  for (size_t n = joint.graph.nodes().size(); n-- > 0;) {
-    const graph::Node& node = joint.graph.nodes()[n];
-    if (std::any_of(node.outputs.begin(), node.outputs.end(),
-                    [&](graph::ValueId id) { return id.valid() && is_read[id.index()]; }))
+    if (tangents[t].defined()) depends[graph.inputs()[examples.size() + t].index()] = true;
+  for (size_t n = joint.halves.forward_nodes; n < graph.nodes().size(); ++n) {
+    const graph::Node& node = graph.nodes()[n];
+    bool gradient = false;
+    graph::for_each_read(node, [&](graph::ValueId id) { gradient = gradient || depends[id.index()]; });
+    if (!gradient) continue;
+    graph::for_each_read(node, [&](graph::ValueId id) { is_read[id.index()] = true; });
+    for (const graph::ValueId id : node.outputs)
+      if (id.valid()) depends[id.index()] = true;
+  }
+  for (size_t n = graph.nodes().size(); n-- > 0;) {
+    const graph::Node& node = graph.nodes()[n];
+    if (any_of(node.outputs, is_read))
       graph::for_each_read(node, [&](graph::ValueId id) { is_read[id.index()] = true; });
   }
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    inputs[i] = is_read[joint.graph.inputs()[i].index()];
-    for (size_t t = 0; t < tangents.size(); ++t)
-      inputs[i] = inputs[i] || (tangents[t].defined() && joint.reached_by[i][t]);
-  }
-  return inputs;
+  Needed found;
+  for (size_t i = 0; i < examples.size(); ++i) found.inputs.push_back(is_read[graph.inputs()[i].index()]);
+  for (const Joint::Stop& stop : joint.stops)
+    found.stops.push_back(is_read[joint.roots[joint.outputs[stop.output].root].value.index()]);
+  return found;
 }
 
 const Program& TrainingPlan::again(const std::vector<bool>& looked) const {
@@ -223,10 +235,11 @@ void MagnetoBackward::check_again(const Backward& backward, const std::vector<bo
 
 void MagnetoBackward::release_variables() {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (is_waited_for_) return;
   // Nodes of outputs may have run parts of their own; when all did, all is over.
-  const bool all_over = outputs.empty() ? !used_ : released_outputs_ == outputs.size();
+  const bool all_over = outputs.empty() ? through_.empty() : released_outputs_ == plan_->joint.nodes.size();
   for (size_t k = 0; k < kept.size(); ++k) {
-    if (!all_over && !(used_ && used_->reads[k])) continue;
+    if (!all_over && (through_.empty() || !used_[k])) continue;
     kept[k].spent.resize(through_.size());
     for (size_t t = 0; t < through_.size(); ++t) kept[k].spent[t] = kept[k].spent[t] || through_[t];
     if (!all_over && !is_over(k)) continue;
@@ -234,12 +247,12 @@ void MagnetoBackward::release_variables() {
     kept[k].tensor.reset();
     kept[k].is_gone = true;
   }
-  if (all_over || plan_->is_full(used_)) {
+  if (all_over || used_full_) {
     generator_states.clear();
     originals.clear();
   }
-  used_ = nullptr;
-  if (ran_) over_.insert(*std::exchange(ran_, std::nullopt));
+  if (ran_) over_.insert(*ran_);
+  forget_run();
 }
 
 std::vector<at::Tensor> MagnetoBackward::take_inputs(const Backward& backward, bool last) {
@@ -275,6 +288,30 @@ Since::Walk MagnetoBackward::walk(const std::vector<bool>& through, const std::v
   Since::Walk made{through, std::vector<bool>(plan_->examples.size())};
   for (size_t g = 0; g < gives.size(); ++g) made.gives[plan_->wanted[g]] = gives[g];
   return made;
+}
+
+// Sets of inputs may ask one after the other in one run of the engine.
+void MagnetoBackward::note(const Since::Walk& walk, const Backward* backward) {
+  const int task = autograd::get_current_graph_task_id();
+  if (std::exchange(ran_in_, task) != task) forget_run();
+  const auto join = [](std::vector<bool>& all, const std::vector<bool>& some) {
+    all.resize(some.size());
+    for (size_t i = 0; i < some.size(); ++i) all[i] = all[i] || some[i];
+  };
+  if (!ran_) ran_.emplace();
+  join(ran_->through, walk.through);
+  join(ran_->gives, walk.gives);
+  if (!backward) return;
+  join(through_, walk.through);
+  join(used_, backward->reads);
+  used_full_ = used_full_ || plan_->is_full(backward);
+}
+
+void MagnetoBackward::forget_run() {
+  used_.clear();
+  through_.clear();
+  used_full_ = false;
+  ran_.reset();
 }
 
 std::optional<Since> MagnetoBackward::changes(const std::vector<bool>& through, const std::vector<bool>& gives) {
@@ -316,15 +353,17 @@ std::optional<Since> MagnetoBackward::changes(const std::vector<bool>& through, 
 
 variable_list MagnetoBackward::apply(variable_list&& tangents) {
   const bool last = std::exchange(running_last, nullptr) == this;
+  std::vector<bool> gives(plan_->wanted.size());
+  for (size_t g = 0; g < gives.size(); ++g) gives[g] = task_should_compute_output(g);
+  return gradients({}, std::move(tangents), gives, last);
+}
+
+variable_list MagnetoBackward::gradients(std::vector<bool> looked, variable_list tangents,
+                                         const std::vector<bool>& gives, bool last) {
   const size_t count = plan_->wanted.size();
-  std::vector<bool> through(tangents.size()), gives(count), looked;
+  std::vector<bool> through(tangents.size());
   for (size_t t = 0; t < tangents.size(); ++t) through[t] = tangents[t].defined();
-  if (!outputs.empty()) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (auto look = looks_.extract(autograd::get_current_graph_task_id())) looked = std::move(look.mapped().looked);
-  }
-  if (!any(through)) return variable_list(count);
-  for (size_t g = 0; g < count; ++g) gives[g] = task_should_compute_output(g);
+  if (!any(through) || !any(gives)) return variable_list(count);
   const std::optional<Since> since = changes(through, gives);
   if (since) plan_->check(*since);
   variable_list results;
@@ -332,9 +371,9 @@ variable_list MagnetoBackward::apply(variable_list&& tangents) {
     check_originals();
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      ran_ = walk(through, gives);
+      note(walk(through, gives), nullptr);
     }
-    results = repeat(looked, tangents);
+    results = repeat(looked, tangents, gives);
     results.resize(count);
     return results;
   }
@@ -343,13 +382,11 @@ variable_list MagnetoBackward::apply(variable_list&& tangents) {
                                  : plan_->backward(through, gives, /*exactly=*/since.has_value());
   std::lock_guard<std::mutex> lock(mutex_);
   check_again(backward, through);
-  used_ = &backward;
-  through_ = through;
-  ran_ = walk(through, gives);
-  variable_list gradients = run(backward, std::move(tangents), last);
+  note(walk(through, gives), &backward);
+  variable_list made = run(backward, std::move(tangents), last);
   results.resize(count);
   for (size_t g = 0; g < count; ++g)
-    if (meet(backward.reached_by[plan_->wanted[g]], through)) results[g] = gradients[plan_->wanted[g]];
+    if (gives[g] && meet(backward.reached_by[plan_->wanted[g]], through)) results[g] = made[plan_->wanted[g]];
   return results;
 }
 
@@ -384,10 +421,10 @@ bool MagnetoBackward::is_looked_at(size_t stop) const {
   });
 }
 
-// This run of the engine comes to the node of this output, sooner or later.
-bool MagnetoBackward::is_awaited(size_t tangent) const {
+// This run of the engine comes to this node, sooner or later, or has been there.
+bool MagnetoBackward::is_awaited(const autograd::Node* of) {
   const auto* there = autograd::get_current_graph_task_nodes_in_graph();
-  auto* node = const_cast<autograd::Node*>(outputs[tangent]);
+  auto* node = const_cast<autograd::Node*>(of);
   if (!node || (there && !there->count(node))) return false;
   const auto* chosen = autograd::get_current_graph_task_exec_info();
   if (!chosen || chosen->empty()) return true;
@@ -395,29 +432,56 @@ bool MagnetoBackward::is_awaited(size_t tangent) const {
   return known != chosen->end() && known->second.should_execute();
 }
 
-variable_list MagnetoBackward::arrive(size_t tangent, const at::Tensor& gradient) {
+MagnetoBackward::Look& MagnetoBackward::look() {
+  const auto [place, is_new] = looks_.try_emplace(autograd::get_current_graph_task_id());
+  Look& look = place->second;
+  if (is_new) {
+    look.looked.resize(stops.size());
+    look.arrived.resize(outputs.size());
+    look.tangents.resize(outputs.size());
+    look.came.resize(outputs.size());
+    look.served.resize(sets.size());
+  }
+  return look;
+}
+
+bool MagnetoBackward::is_all_here(const Look& look) const {
+  for (size_t t = 0; t < outputs.size(); ++t)
+    if (!look.arrived[t] && is_awaited(outputs[t])) return false;
+  return true;
+}
+
+bool MagnetoBackward::is_done(const Look& look) const {
+  for (size_t s = 0; s < sets.size(); ++s)
+    if (!look.served[s] && is_awaited(sets[s])) return false;
+  return is_all_here(look);
+}
+
+variable_list MagnetoBackward::arrive(const std::vector<size_t>& from, const variable_list& came) {
   TrainingPlan::Part part;
   variable_list tangents, results(stops.size());
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    Look& look = looks_[autograd::get_current_graph_task_id()];
-    look.looked.resize(stops.size());
-    look.arrived.resize(outputs.size());
-    look.tangents.resize(outputs.size());
-    look.arrived[tangent] = true;
-    look.tangents[tangent] = gradient;
+    Look& look = this->look();
+    for (size_t k = 0; k < from.size(); ++k) {
+      look.arrived[from[k]] = true;
+      look.tangents[from[k]] = came[k];
+      look.came[from[k]] = came[k].defined() ? came[k].unsafeGetTensorImpl() : nullptr;
+    }
     for (size_t s = 0; s < stops.size(); ++s)
-      if (plan_->reaches[tangent][s] && !look.looked[s]) look.looked[s] = is_looked_at(s);
+      if (plan_->reaches[from[0]][s] && !look.looked[s]) look.looked[s] = is_looked_at(s);
     part.stops.resize(stops.size());
-    for (const size_t s : plan_->joint.behind[tangent])
-      part.stops[s] = look.looked[s] && std::all_of(plan_->before[s].begin(), plan_->before[s].end(),
-                                                    [&](size_t t) { return look.arrived[t] || !is_awaited(t); });
+    for (const size_t s : plan_->joint.behind[from[0]])
+      part.stops[s] = look.looked[s] && std::all_of(plan_->before[s].begin(), plan_->before[s].end(), [&](size_t t) {
+                        return look.arrived[t] || !is_awaited(outputs[t]);
+                      });
     part.looked = look.looked;
     part.through.resize(outputs.size());
     for (size_t t = 0; t < outputs.size(); ++t)
       for (size_t s = 0; s < stops.size() && !part.through[t]; ++s)
         part.through[t] = part.stops[s] && look.tangents[t].defined() && plan_->reaches[t][s];
-    tangents = look.tangents;
+    if (any(part.through)) tangents = look.tangents;
+    if (is_done(look)) looks_.erase(autograd::get_current_graph_task_id());
   }
   if (!any(part.through)) return results;
   variable_list gradients;
@@ -425,7 +489,7 @@ variable_list MagnetoBackward::arrive(size_t tangent, const at::Tensor& gradient
   if (c10::GradMode::is_enabled() || are_foreign(tangents)) {
     for (size_t t = 0; t < tangents.size(); ++t)
       if (!part.through[t]) tangents[t].reset();
-    gradients = repeat(part.looked, tangents);
+    gradients = repeat(part.looked, tangents, std::vector<bool>(plan_->wanted.size()));
     first = static_cast<ptrdiff_t>(plan_->wanted.size());
   } else {
     const Backward& backward = plan_->part(part);
@@ -451,9 +515,62 @@ void MagnetoBackward::release_output() {
   ++released_outputs_;
 }
 
-void MagnetoBackward::forget_output(size_t tangent) {
+void MagnetoBackward::forget(const autograd::Node* node) {
   std::lock_guard<std::mutex> lock(mutex_);
-  outputs[tangent] = nullptr;
+  for (auto* list : {&outputs, &sets})
+    std::replace(list->begin(), list->end(), node, static_cast<const autograd::Node*>(nullptr));
+}
+
+// ---- inputs that are reached from the same outputs -----------------------------------------------------------------
+
+// The sets share what they compute: the first that is asked once all tangents are here computes for all.
+variable_list MagnetoBackward::give(size_t set, variable_list tangents, bool last) {
+  const TrainingPlan::Set& own = plan_->sets[set];
+  variable_list given(plan_->tangents.size());
+  for (size_t k = 0; k < own.tangents.size(); ++k) given[own.tangents[k]] = std::move(tangents[k]);
+  std::vector<bool> gives(plan_->wanted.size()), looked;
+  const auto ask = [&](size_t s) {
+    for (size_t k = 0; k < plan_->sets[s].gives.size(); ++k)
+      gives[plan_->sets[s].gives[k]] = sets[s]->task_should_compute_output(k);
+  };
+  const auto chosen = [&](variable_list& all) {
+    variable_list results;
+    for (const size_t g : own.gives) results.push_back(std::move(all[g]));
+    return results;
+  };
+  ask(set);
+  bool for_all = false;
+  if (sets.size() > 1 || !stops.empty()) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Look& look = this->look();
+    look.served[set] = true;
+    looked = look.looked;
+    // A hook on the way may have made something else of it.
+    const bool as_it_came = std::all_of(own.tangents.begin(), own.tangents.end(), [&](size_t t) {
+      return look.came[t] == (given[t].defined() ? given[t].unsafeGetTensorImpl() : nullptr);
+    });
+    const bool done = is_done(look), computed = look.is_computed && as_it_came;
+    for_all = !done && !look.is_computed && as_it_came && is_all_here(look);
+    is_waited_for_ = !done && !for_all && !look.is_computed;
+    variable_list known;
+    if (computed) known = chosen(look.gradients);
+    if (for_all) {
+      given = std::move(look.tangents);
+      for (size_t s = 0; s < sets.size(); ++s)
+        if (!look.served[s] && is_awaited(sets[s])) ask(s);
+    }
+    if (done) looks_.erase(autograd::get_current_graph_task_id());
+    if (computed) return known;
+  }
+  variable_list all = gradients(std::move(looked), std::move(given), gives, last && !is_waited_for_);
+  variable_list results = chosen(all);
+  if (for_all) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Look& look = this->look();
+    look.gradients = std::move(all);
+    look.is_computed = true;
+  }
+  return results;
 }
 
 // ---- a backward that is to be differentiated -----------------------------------------------------------------------
@@ -479,33 +596,50 @@ at::Tensor MagnetoBackward::original(const Original& of, const std::string& name
 // The program once more, above autograd, and torch's engine through it, to the inputs and to the stops that somebody
 // looks at: for gradients that are to be differentiated, and for those that only torch can compute with. Each stands
 // behind a view of itself, so that the engine does not walk from one to another.
-variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const variable_list& tangents) {
+variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const variable_list& tangents,
+                                      const std::vector<bool>& gives) {
   const graph::Graph& graph = plan_->program->graph();
   const auto name = [&](size_t i) {
     const std::string& known = graph.value(graph.inputs()[i]).name;
     return known.empty() ? "input " + std::to_string(i) : known;
   };
   check_originals();
-  const std::vector<bool> needed = plan_->needed(tangents);
+  const TrainingPlan::Needed needed = plan_->needed(tangents);
   const auto is_stored = [&](size_t i) {
     return std::find(plan_->joint.stored.begin(), plan_->joint.stored.end(), i) != plan_->joint.stored.end();
   };
+  // In the place of a tensor that is no more what it was, and whose numbers nobody needs.
+  const auto stand_in = [&](graph::ValueId id, const autograd::Edge& edge) {
+    at::Tensor made = laid_out({}, graph.value(id).type);
+    if (edge.is_valid()) autograd::impl::set_gradient_edge(made, edge);
+    return made;
+  };
+  std::vector<autograd::Edge> edges(originals.size());
+  if (sets.empty())
+    for (size_t g = 0; g < num_outputs(); ++g) edges[plan_->wanted[g]] = next_edge(g);
+  for (size_t s = 0; s < sets.size(); ++s)
+    for (size_t k = 0; sets[s] && k < plan_->sets[s].gives.size(); ++k)
+      edges[plan_->wanted[plan_->sets[s].gives[k]]] = sets[s]->next_edge(k);
   std::vector<at::Tensor> inputs;
   for (size_t i = 0; i < originals.size(); ++i) {
-    if (needed[i] && is_stored(i))
+    if (needed.inputs[i] && is_stored(i))
       refuse_again(name(i) + " was written to by the function", "leave this function uncompiled");
-    inputs.push_back(needed[i] || is_as_it_was(originals[i]) ? original(originals[i], name(i))
-                                                             : laid_out({}, graph.value(graph.inputs()[i]).type));
+    if (needed.inputs[i] || (is_as_it_was(originals[i]) && !is_stored(i)))
+      inputs.push_back(original(originals[i], name(i)));
+    else
+      inputs.push_back(stand_in(graph.inputs()[i], edges[i]));
   }
-  for (const size_t stored : plan_->joint.stored) inputs[stored] = inputs[stored].detach().clone();
   std::vector<std::pair<size_t, size_t>> places;  // among the results, among the inputs
   for (size_t g = 0; g < plan_->wanted.size(); ++g)
-    if (inputs[plan_->wanted[g]].requires_grad() && task_should_compute_output(g))
-      places.emplace_back(g, plan_->wanted[g]);
+    if (inputs[plan_->wanted[g]].requires_grad() && gives[g]) places.emplace_back(g, plan_->wanted[g]);
   for (size_t s = 0; s < looked.size(); ++s) {
     if (!looked[s]) continue;
     places.emplace_back(plan_->wanted.size() + s, inputs.size());
-    inputs.push_back(original(stops[s].original, "output " + std::to_string(plan_->joint.stops[s].output)));
+    const Joint::Stop& stop = plan_->joint.stops[s];
+    if (needed.stops[s] || is_as_it_was(stops[s].original))
+      inputs.push_back(original(stops[s].original, "output " + std::to_string(stop.output)));
+    else
+      inputs.push_back(stand_in(stop.value, {stops[s].nodes.front()->getptr(), stops[s].input_nr}));
   }
   {
     c10::AutoGradMode with_history(true);

@@ -42,8 +42,7 @@ class TrainingPlan {
   std::vector<autograd::Saved> saved;
   std::vector<std::vector<std::vector<bool>>> readers;  ///< of saved values: Partition::readers
   std::vector<bool> traced_grad;                        ///< of each input: it needed a gradient
-  std::vector<size_t> wanted;                           ///< inputs with a gradient, in the order of the node's edges
-  std::vector<size_t> not_by_all;           ///< where there are stops: those that some tangents give no gradient
+  std::vector<size_t> wanted;               ///< inputs that the engine comes to, in the order of the node's edges
   std::vector<types::TensorType> tangents;  ///< types of the tangents
   std::vector<uint32_t> versions;           ///< of each value of the program's graph: how often it is written to
   std::vector<size_t>
@@ -54,6 +53,13 @@ class TrainingPlan {
   TrainingFacts facts;
   CompileGraph compile;
 
+  /// Inputs that are reached with the same tangents. Where the outputs have nodes of their own, each set has one, too:
+  /// the engine comes to an input exactly where it does in eager.
+  struct Set {
+    std::vector<size_t> tangents;
+    std::vector<size_t> gives;  ///< among `wanted`
+  };
+  std::vector<Set> sets;
   /// Of each tangent: all stops that its root was computed from, also by way of others.
   std::vector<std::vector<bool>> reaches;
   std::vector<std::vector<size_t>> before;  ///< of each stop: the tangents that have it directly behind them
@@ -63,8 +69,11 @@ class TrainingPlan {
   const Backward& backward(const std::vector<bool>& through, const std::vector<bool>& gives, bool exactly) const;
   /// Throws what eager's backward would throw.
   void check(const Since& since) const;
-  /// The inputs that the roots of these tangents were computed from.
-  std::vector<bool> needed(const torch::autograd::variable_list& tangents) const;
+  /// Whose numbers a backward through these tangents needs, and so does its own gradient.
+  struct Needed {
+    std::vector<bool> inputs, stops;
+  };
+  Needed needed(const torch::autograd::variable_list& tangents) const;
   const Backward& full() const;
   bool is_full(const Backward* backward) const { return backward == &full_; }
   /// What is known of it without computing anything; `run` comes when it is first asked for.
@@ -132,9 +141,12 @@ class MagnetoBackward : public torch::autograd::Node {
     Original original;
     /// Its own node and those below, to that of its root: alive as long as the node of an output that has it behind.
     std::vector<torch::autograd::Node*> nodes;
+    uint32_t input_nr = 0;  ///< of its own node
   };
   std::vector<Stop> stops;
-  std::vector<const torch::autograd::Node*> outputs;  ///< the node of each tangent, where there are stops
+  /// Where the outputs have nodes of their own: that of each tangent, and that of each set. This one is no part of the
+  /// graph then, they share it.
+  std::vector<const torch::autograd::Node*> outputs, sets;
 
   /// What was saved, in the order of the plan. Inputs and outputs as autograd keeps them, others as they are.
   struct Kept {
@@ -146,6 +158,8 @@ class MagnetoBackward : public torch::autograd::Node {
   std::vector<Kept> kept;
 
   // For compiled autograd (parcel.cpp).
+  static constexpr size_t kNoSet = static_cast<size_t>(-1);
+  at::Tensor make_parcel(size_t set = kNoSet);
   void compiled_args(torch::autograd::CompiledNodeArgs& args) const override;
   torch::autograd::variable_list apply_with_saved(const torch::autograd::variable_list& tangents,
                                                   torch::autograd::SwapSavedVariables& saved) override;
@@ -153,12 +167,18 @@ class MagnetoBackward : public torch::autograd::Node {
   bool is_any_looked_at() const;
 
   // For the nodes of outputs.
-  /// The gradient of this root came. Gives those of the stops, where somebody looks and nothing more can come to them.
-  torch::autograd::variable_list arrive(size_t tangent, const at::Tensor& gradient);
+  /// The gradients of these roots came, which one operator made. Gives those of the stops, where somebody looks and
+  /// nothing more can come to them.
+  torch::autograd::variable_list arrive(const std::vector<size_t>& tangents,
+                                        const torch::autograd::variable_list& gradients);
   /// Throws what eager throws when a backward runs a second time, where that of this root alone needs anything.
   void check_output_again(size_t tangent) const;
   void release_output();
-  void forget_output(size_t tangent);
+  /// A node of an output or of a set ends.
+  void forget(const torch::autograd::Node* node);
+  // For the nodes of sets.
+  /// The gradients of a set, with its tangents. `last`: nobody will ask again.
+  torch::autograd::variable_list give(size_t set, torch::autograd::variable_list tangents, bool last);
 
  protected:
   torch::autograd::variable_list apply(torch::autograd::variable_list&& tangents) override;
@@ -166,17 +186,29 @@ class MagnetoBackward : public torch::autograd::Node {
  private:
   /// What is known of one run of the engine.
   struct Look {
-    std::vector<bool> looked, arrived;
+    std::vector<bool> looked, arrived;  ///< of stops, of tangents
     torch::autograd::variable_list tangents;
+    std::vector<const c10::TensorImpl*> came;  ///< which tensors they were
+    std::vector<bool> served;                  ///< of sets
+    bool is_computed = false;                  ///< for all sets that wait
+    torch::autograd::variable_list gradients;  ///< then
   };
+  Look& look();
+  bool is_all_here(const Look& look) const;
+  bool is_done(const Look& look) const;
+  /// Of the inputs that are wanted and given.
+  torch::autograd::variable_list gradients(std::vector<bool> looked, torch::autograd::variable_list tangents,
+                                           const std::vector<bool>& gives, bool last);
   torch::autograd::variable_list run(const Backward& backward, torch::autograd::variable_list tangents, bool last);
-  torch::autograd::variable_list repeat(const std::vector<bool>& looked,
-                                        const torch::autograd::variable_list& tangents);
+  torch::autograd::variable_list repeat(const std::vector<bool>& looked, const torch::autograd::variable_list& tangents,
+                                        const std::vector<bool>& gives);
   Since::Walk walk(const std::vector<bool>& through, const std::vector<bool>& gives) const;
+  void note(const Since::Walk& walk, const Backward* backward);
+  void forget_run();
   /// What was changed since the forward, or let go; nothing in nearly all calls.
   std::optional<Since> changes(const std::vector<bool>& through, const std::vector<bool>& gives);
   bool is_looked_at(size_t stop) const;
-  bool is_awaited(size_t tangent) const;
+  static bool is_awaited(const torch::autograd::Node* node);
   void check_originals() const;
   bool is_as_it_was(const Original& of) const;
   at::Tensor original(const Original& of, const std::string& name) const;
@@ -185,16 +217,18 @@ class MagnetoBackward : public torch::autograd::Node {
   bool is_over(size_t saved) const;
   at::Tensor laid_out(const at::Tensor& tangent, const types::TensorType& type) const;
 
-  at::Tensor make_parcel();
-
   const std::shared_ptr<const TrainingPlan> plan_;
   mutable at::Tensor parcel_;  ///< of a backward that compiled autograd prepares
-  // Guarded by mutex_.
-  const Backward* used_ = nullptr;  ///< by the last run
-  std::vector<bool> through_;       ///< in the last run
-  std::optional<Since::Walk> ran_;  ///< the last run, until it lets go what it read
-  std::set<Since::Walk> over_;      ///< those that did
-  std::map<int, Look> looks_;       ///< of each run of the engine that has not come to this node yet
+  size_t only_set_ = kNoSet;   ///< of a twin
+  // Guarded by mutex_. Of the last run of the engine, until it lets go what it read:
+  int ran_in_ = -1;
+  std::vector<bool> used_;          ///< saved values that were read
+  bool used_full_ = false;          ///< by the whole backward
+  std::vector<bool> through_;       ///< tangents that came; empty: no backward of ours ran
+  std::optional<Since::Walk> ran_;  ///< where it went
+  bool is_waited_for_ = false;      ///< other sets will ask
+  std::set<Since::Walk> over_;      ///< runs that let go what they read
+  std::map<int, Look> looks_;       ///< of each run of the engine that has not come to the last node yet
   size_t released_outputs_ = 0;
 };
 

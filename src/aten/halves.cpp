@@ -43,7 +43,7 @@ class Arranging {
     made_.root_at = joint_.root_at;
     made_.stops = joint_.stops;
     made_.behind = joint_.behind;
-    made_.order = joint_.order;
+    made_.nodes = joint_.nodes;
     made_.reached_by = joint_.reached_by;
     place_roots();
     if (made_.reason.empty()) place_outputs();

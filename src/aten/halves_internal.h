@@ -32,7 +32,7 @@ struct FunctionalJoint {
   std::vector<graph::Graph> views;  ///< of each root, its input: those outputs of the program that are views of it
   std::vector<Joint::Stop> stops;   ///< and the next two: as in Joint
   std::vector<std::vector<size_t>> behind;
-  std::vector<size_t> order;
+  std::vector<std::vector<size_t>> nodes;
   std::vector<std::vector<bool>> reached_by;  ///< as in Joint
   std::vector<types::Condition> conditions;
   std::vector<size_t> stored;  ///< inputs that are stored to
@@ -41,7 +41,7 @@ struct FunctionalJoint {
 
   /// Each root with a gradient has a node of its own, so that only the hooks of those are called that a gradient comes
   /// to.
-  bool has_output_nodes() const { return !order.empty(); }
+  bool has_output_nodes() const { return !nodes.empty(); }
 };
 
 FunctionalJoint make_functional_joint(std::span<const at::Tensor> examples, Joint joint);

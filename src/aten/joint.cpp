@@ -7,6 +7,7 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -447,9 +448,16 @@ class Joining {
       const auto& node = roots_[root].grad_fn();
       return node ? node->sequence_nr() : 0;
     };
-    for (size_t t = 0; t < made_.root_at.size(); ++t) made_.order.push_back(t);
-    std::stable_sort(made_.order.begin(), made_.order.end(),
+    std::vector<size_t> order;
+    for (size_t t = 0; t < made_.root_at.size(); ++t) order.push_back(t);
+    std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return when(made_.root_at[a]) < when(made_.root_at[b]); });
+    const torch::autograd::Node* last = nullptr;
+    for (const size_t t : order) {
+      const torch::autograd::Node* maker = roots_[made_.root_at[t]].grad_fn().get();
+      if (!maker || maker != std::exchange(last, maker)) made_.nodes.emplace_back();
+      made_.nodes.back().push_back(t);
+    }
     for (size_t t = 0; t < made_.root_at.size(); ++t)
       for (const size_t s : made_.behind[t]) {
         const size_t below = made_.root_of[made_.stops[s].output];
@@ -487,10 +495,19 @@ class Joining {
 
   // ---- backward ----------------------------------------------------------------------------------------------------
 
-  static void check_nodes(const torch::autograd::edge_list& from) {
-    for (const torch::autograd::Node* node : nodes_behind(from))
+  void check_nodes(const torch::autograd::edge_list& from) const {
+    for (torch::autograd::Node* node : nodes_behind(from)) {
       if (std::string_view(typeid(*node).name()).find("PyNode") != std::string_view::npos)
         impossible(node->name(), " is written in Python");
+      // A view that was made without gradients of a tensor that needs them. Eager's engine runs what was computed from
+      // it, and that may raise.
+      const auto& edges = node->next_edges();
+      if (std::any_of(edges.begin(), edges.end(), [](const auto& edge) { return edge.is_valid(); })) continue;
+      const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node);
+      if (!leaf || std::none_of(inputs_.begin(), inputs_.end(),
+                                [&](const at::Tensor& input) { return input.is_same(leaf->variable); }))
+        impossible("a gradient leads to no input");
+    }
   }
 
   // Takes what comes to a tensor, and lets only its own tangent through.

@@ -38,7 +38,8 @@ struct Joint {
       root_of;  ///< of each output: the tensor whose memory it shows, itself or a view; kNone: undefined
   std::vector<size_t> tangent_of;  ///< of each root; kNone: no gradient comes back through it
   std::vector<size_t> root_at;     ///< of each tangent
-  /// Of each input: the tangents with which a gradient comes to it. It may be zeros, whatever the tangent is.
+  /// Of each input: the tangents with which the engine comes to it. The gradient may be zeros, whatever the tangent is,
+  /// or none.
   std::vector<std::vector<bool>> reached_by;
   std::vector<int64_t> hints;  ///< the symbols of the graph, as the examples have them
   /// What must hold of symbols beyond what the program's own graph says.
@@ -55,8 +56,9 @@ struct Joint {
   };
   std::vector<Stop> stops;                  ///< each behind those that it was computed from
   std::vector<std::vector<size_t>> behind;  ///< of each tangent: as Stop::behind, for its root
-  /// Tangents in the order in which their roots were made. Empty: one root, and no stops.
-  std::vector<size_t> order;
+  /// The tangents of each operator whose results are roots, in the order in which these were made: eager has one node
+  /// for them. Empty: one root, and no stops.
+  std::vector<std::vector<size_t>> nodes;
 
   /// Where only `pieces` were asked for: where to cut the program (counts of its nodes, rising), so that each stop ends
   /// a piece, and each operator whose gradient is Python code is one. Only hints and requires_grad have a meaning then.

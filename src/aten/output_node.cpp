@@ -10,36 +10,63 @@ namespace magneto::aten {
 namespace autograd = torch::autograd;
 using autograd::variable_list;
 
-NodePtr make_output_node(std::shared_ptr<const TrainingPlan> plan, size_t tangent) {
+namespace {
+
+// The node that this thread is about to run for the last time.
+thread_local const SetNode* running_last = nullptr;
+
+template <class Made, class... Arguments>
+NodePtr make(Arguments&&... arguments) {
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
-  return c10::make_intrusive<OutputNode>(std::move(plan), tangent);
+  return c10::make_intrusive<Made>(std::forward<Arguments>(arguments)...);
 #else
-  return NodePtr(new OutputNode(std::move(plan), tangent), autograd::deleteNode);
+  return NodePtr(new Made(std::forward<Arguments>(arguments)...), autograd::deleteNode);
 #endif
 }
 
-OutputNode::~OutputNode() {
-  if (num_outputs() > 0 && next_edge(0).function) whole().forget_output(tangent_);
+}  // namespace
+
+NodePtr make_output_node(NodePtr whole, std::shared_ptr<const TrainingPlan> plan, std::vector<size_t> tangents,
+                         std::vector<size_t> along) {
+  return make<OutputNode>(std::move(whole), std::move(plan), std::move(tangents), std::move(along));
 }
+
+NodePtr make_set_node(NodePtr whole, std::shared_ptr<const TrainingPlan> plan, size_t set) {
+  return make<SetNode>(std::move(whole), std::move(plan), set);
+}
+
+OutputNode::~OutputNode() { whole().forget(this); }
 
 void OutputNode::release_variables() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!std::exchange(released_, true)) whole().release_output();
 }
 
-variable_list OutputNode::apply(variable_list&& gradients) {
+variable_list OutputNode::hand_on(const variable_list& gradients) const {
   variable_list results(num_outputs());
-  const std::vector<size_t>& behind = plan_->joint.behind[tangent_];
-  if (!behind.empty()) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (released_ && gradients[0].defined()) whole().check_output_again(tangent_);
-    }
-    const variable_list at_stops = whole().arrive(tangent_, gradients[0]);
-    for (size_t e = 0; e < behind.size(); ++e) results[e + 1] = at_stops[behind[e]];
-  }
-  results[0] = std::move(gradients[0]);
+  for (size_t e = 0; e < along_.size(); ++e) results[e] = gradients[along_[e]];
   return results;
+}
+
+variable_list OutputNode::apply(variable_list&& gradients) {
+  variable_list results = hand_on(gradients);
+  const std::vector<size_t>& behind = plan_->joint.behind[tangents_[0]];
+  if (plan_->sets.size() < 2 && plan_->joint.stops.empty()) return results;
+  if (!behind.empty()) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (size_t k = 0; k < tangents_.size(); ++k)
+      if (released_ && gradients[k].defined()) whole().check_output_again(tangents_[k]);
+  }
+  const variable_list at_stops = whole().arrive(tangents_, gradients);
+  for (size_t e = 0; e < behind.size(); ++e) results[along_.size() + e] = at_stops[behind[e]];
+  return results;
+}
+
+void SetNode::will_release_variables() { running_last = this; }
+
+variable_list SetNode::apply(variable_list&& tangents) {
+  const bool last = std::exchange(running_last, nullptr) == this;
+  return whole().give(set_, std::move(tangents), last);
 }
 
 }  // namespace magneto::aten

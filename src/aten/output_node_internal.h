@@ -1,19 +1,24 @@
-// aten/output_node_internal.h: the node of one output, where outputs were computed from other outputs.
+// aten/output_node_internal.h: where there are several outputs, the nodes around MagnetoBackward that give eager's
+// edges.
 //
-// A user of eager can see the whole gradient of such an output (a stop, joint.h), also what comes to it through the
-// others: by hooks, by retain_grad, by autograd.grad(out, h). So each root has a node with eager's edges:
+// A user of eager sees which nodes the engine comes to: hooks of those are called, and no others. And one sees the
+// whole gradient of an output that others were computed from (a stop, joint.h): by hooks, by retain_grad, by
+// autograd.grad(out, h). So the roots that one operator made have a node, and each set of inputs that are reached from
+// the same roots has one:
 //
 //     h = tanh(x)                out's node ------> h's node
-//     out = sin(h)                    \               |
-//                                      `-> MagnetoBackward -> x
+//     out = sin(h) * w             |    \             |
+//                                  |     `--------> node of {x}
+//                                  `--------------> node of {w}
 //
-// Each hands the gradient that came to it to MagnetoBackward, which is the last and runs the one backward of the
-// program. As long as nobody looks at a stop, that is all: between the nodes, nothing goes along the edges. Where
-// somebody looks at h, the last node before h runs as much of the backward as it takes to tell what comes to h from
-// the others. That goes along the edge, through hooks and into whatever captures it, and what h's node then gets is the
-// whole gradient of h: MagnetoBackward goes on from there.
+// An output's node hands the gradients that came to it to the nodes of sets. The first of these that runs once all have
+// come runs the one backward of the program, for all of them. As long as nobody looks at a stop, that is all: between
+// the nodes of outputs, nothing goes along the edges. Where somebody looks at h, the last node before h runs as much of
+// the backward as it takes to tell what comes to h from the others. That goes along the edge, through hooks and into
+// whatever captures it, and what h's node then gets is the whole gradient of h: the backward goes on from there.
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "aten/backward_node_internal.h"
 
@@ -21,8 +26,11 @@ namespace magneto::aten {
 
 class OutputNode final : public torch::autograd::Node {
  public:
-  /// Its first edge is that of MagnetoBackward for this tangent, the others are those of the stops directly behind.
-  OutputNode(std::shared_ptr<const TrainingPlan> plan, size_t tangent) : plan_(std::move(plan)), tangent_(tangent) {}
+  /// `along` says for each of its first edges which of the tangents goes there, to the nodes of sets. The other edges
+  /// are those of the stops directly behind.
+  OutputNode(NodePtr whole, std::shared_ptr<const TrainingPlan> plan, std::vector<size_t> tangents,
+             std::vector<size_t> along)
+      : whole_(std::move(whole)), plan_(std::move(plan)), tangents_(std::move(tangents)), along_(std::move(along)) {}
   ~OutputNode() override;
 
   std::string name() const override { return "MagnetoBackward"; }
@@ -35,13 +43,42 @@ class OutputNode final : public torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
 
  private:
-  MagnetoBackward& whole() const { return static_cast<MagnetoBackward&>(*next_edge(0).function); }
+  MagnetoBackward& whole() const { return static_cast<MagnetoBackward&>(*whole_); }
+  torch::autograd::variable_list hand_on(const torch::autograd::variable_list& gradients) const;
 
+  const NodePtr whole_;
   const std::shared_ptr<const TrainingPlan> plan_;
-  const size_t tangent_;
+  const std::vector<size_t> tangents_, along_;
   bool released_ = false;  ///< guarded by mutex_
 };
 
-NodePtr make_output_node(std::shared_ptr<const TrainingPlan> plan, size_t tangent);
+class SetNode final : public torch::autograd::Node {
+ public:
+  SetNode(NodePtr whole, std::shared_ptr<const TrainingPlan> plan, size_t set)
+      : whole_(std::move(whole)), plan_(std::move(plan)), set_(set) {}
+  ~SetNode() override { whole().forget(this); }
+
+  std::string name() const override { return "MagnetoBackward"; }
+  void will_release_variables() override;
+  void release_variables() override { whole().release_variables(); }
+  void compiled_args(torch::autograd::CompiledNodeArgs& args) const override;
+  torch::autograd::variable_list apply_with_saved(const torch::autograd::variable_list& tangents,
+                                                  torch::autograd::SwapSavedVariables& saved) override;
+
+ protected:
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& tangents) override;
+
+ private:
+  MagnetoBackward& whole() const { return static_cast<MagnetoBackward&>(*whole_); }
+
+  const NodePtr whole_;
+  const std::shared_ptr<const TrainingPlan> plan_;
+  const size_t set_;
+  mutable at::Tensor parcel_;  ///< of a backward that compiled autograd prepares
+};
+
+NodePtr make_output_node(NodePtr whole, std::shared_ptr<const TrainingPlan> plan, std::vector<size_t> tangents,
+                         std::vector<size_t> along);
+NodePtr make_set_node(NodePtr whole, std::shared_ptr<const TrainingPlan> plan, size_t set);
 
 }  // namespace magneto::aten

@@ -36,12 +36,13 @@ bool MagnetoBackward::is_any_looked_at() const {
   return false;
 }
 
-at::Tensor MagnetoBackward::make_parcel() {
+at::Tensor MagnetoBackward::make_parcel(size_t set) {
   auto parcel = std::make_shared<Parcel>();
   MagnetoBackward* twin = nullptr;
   parcel->owner = make_backward_node(plan_, &twin);
   parcel->address = reinterpret_cast<int64_t>(twin);
   twin->set_next_edges(autograd::edge_list(next_edges()));
+  twin->only_set_ = set;
   std::lock_guard<std::mutex> lock(mutex_);
   twin->symbols = symbols;
   twin->watched = watched;
@@ -63,11 +64,37 @@ static variable_list open_parcel(const variable_list& tangents, const std::vecto
   return twin->run_once(tangents);
 }
 
+static variable_list call_parcel(at::Tensor& parcel, const autograd::Node& node, const variable_list& tangents,
+                                 autograd::SwapSavedVariables& saved) {
+  saved.before(parcel);
+  const auto types = compiled::IValuePacker<std::vector<std::optional<autograd::InputMetadata>>>::pack(
+      compiled::get_input_metadata(node.next_edges()));
+  const auto& compiler = compiled::getPyCompilerInterface();
+  const std::string function =
+      compiler->bind_function(saved.get_py_compiler(), node.name(), open_parcel, {at::TensorType::get()},
+                              /*is_custom_function=*/true, /*is_traceable=*/false);
+  variable_list gradients = compiler->call_function(saved.get_py_compiler(), "apply_functional", function, tangents,
+                                                    {c10::IValue(parcel)}, types);
+  saved.after(parcel);
+  return gradients;
+}
+
 variable_list MagnetoBackward::run_once(variable_list tangents) {
-  variable_list gradients = apply(std::move(tangents));
+  variable_list results;
+  if (only_set_ == kNoSet) {
+    results = apply(std::move(tangents));
+  } else {
+    const TrainingPlan::Set& set = plan_->sets[only_set_];
+    variable_list given(plan_->tangents.size());
+    for (size_t k = 0; k < set.tangents.size(); ++k) given[set.tangents[k]] = std::move(tangents[k]);
+    std::vector<bool> gives(plan_->wanted.size());
+    for (const size_t g : set.gives) gives[g] = true;
+    const variable_list all = gradients({}, std::move(given), gives, /*last=*/true);
+    for (const size_t g : set.gives) results.push_back(all[g]);
+  }
   kept.clear();
   originals.clear();
-  return gradients;
+  return results;
 }
 
 void MagnetoBackward::compiled_args(autograd::CompiledNodeArgs& args) const {
@@ -78,30 +105,30 @@ void MagnetoBackward::compiled_args(autograd::CompiledNodeArgs& args) const {
 }
 
 variable_list MagnetoBackward::apply_with_saved(const variable_list& tangents, autograd::SwapSavedVariables& saved) {
-  saved.before(parcel_);
-  const auto types = compiled::IValuePacker<std::vector<std::optional<autograd::InputMetadata>>>::pack(
-      compiled::get_input_metadata(next_edges()));
-  const auto& compiler = compiled::getPyCompilerInterface();
-  const std::string function =
-      compiler->bind_function(saved.get_py_compiler(), name(), open_parcel, {at::TensorType::get()},
-                              /*is_custom_function=*/true, /*is_traceable=*/false);
-  variable_list gradients = compiler->call_function(saved.get_py_compiler(), "apply_functional", function, tangents,
-                                                    {c10::IValue(parcel_)}, types);
-  saved.after(parcel_);
-  return gradients;
+  return call_parcel(parcel_, *this, tangents, saved);
+}
+
+void SetNode::compiled_args(autograd::CompiledNodeArgs& args) const {
+  refuse_if_looked_at(whole());
+  parcel_ = whole().make_parcel(set_);
+  args.collect(reinterpret_cast<uint64_t>(plan_.get()));
+  args.collect(static_cast<uint64_t>(set_));
+  args.collect(parcel_);
+}
+
+variable_list SetNode::apply_with_saved(const variable_list& tangents, autograd::SwapSavedVariables& saved) {
+  return call_parcel(parcel_, *this, tangents, saved);
 }
 
 // As long as nobody looks at a stop, the node of an output only hands its gradient on.
 void OutputNode::compiled_args(autograd::CompiledNodeArgs& args) const {
   refuse_if_looked_at(whole());
   args.collect(reinterpret_cast<uint64_t>(plan_.get()));
-  args.collect(static_cast<uint64_t>(tangent_));
+  for (const size_t tangent : tangents_) args.collect(static_cast<uint64_t>(tangent));
 }
 
 variable_list OutputNode::apply_with_saved(const variable_list& gradients, autograd::SwapSavedVariables&) {
-  variable_list results(num_outputs());
-  results[0] = gradients[0];
-  return results;
+  return hand_on(gradients);
 }
 
 }  // namespace magneto::aten

@@ -12,7 +12,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <mutex>
+#include <map>
 #include <unordered_set>
 
 #include "aten/backward_node_internal.h"
@@ -50,9 +50,8 @@ bool overlap(std::span<const at::Tensor> inputs, const std::vector<size_t>& stor
 
 class Training final : public Executable {
  public:
-  Training(std::shared_ptr<const TrainingPlan> plan, std::vector<std::unique_ptr<Program>> views,
-           std::function<std::shared_ptr<Executable>()> make_pieces)
-      : plan_(std::move(plan)), views_(std::move(views)), make_pieces_(std::move(make_pieces)) {}
+  Training(std::shared_ptr<const TrainingPlan> plan, std::vector<std::unique_ptr<Program>> views)
+      : plan_(std::move(plan)), views_(std::move(views)) {}
 
   Failure run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs) const override;
   bool writes_inputs() const override { return plan_->program->writes_inputs(); }
@@ -63,16 +62,13 @@ class Training final : public Executable {
   Failure run_with_node(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs,
                         bool& is_done) const;
   bool must_run_plainly(std::span<const at::Tensor> inputs, std::span<const int64_t> symbols) const;
-  /// Only precise edges will do: hooks of an input would be called with nothing where no gradient reaches it.
-  bool needs_pieces(std::span<const at::Tensor> inputs) const;
   void keep(MagnetoBackward& node, const std::vector<at::Tensor>& inputs, const Tensors& results) const;
+  std::vector<NodePtr> make_sets(const NodePtr& whole, const torch::autograd::edge_list& edges,
+                                 const std::vector<at::Tensor>& roots) const;
   void link_stops(MagnetoBackward& node, const Tensors& outputs, std::span<const NodePtr> bottoms) const;
 
   const std::shared_ptr<const TrainingPlan> plan_;
   const std::vector<std::unique_ptr<Program>> views_;  ///< of each root; nullptr: no output is a view of it
-  const std::function<std::shared_ptr<Executable>()> make_pieces_;
-  mutable std::once_flag pieces_made_;
-  mutable std::shared_ptr<Executable> pieces_;
 };
 
 // Somebody wants to see every tensor that is saved or every node, or a tensor is not what the plan was made for.
@@ -89,24 +85,9 @@ bool Training::must_run_plainly(std::span<const at::Tensor> inputs, std::span<co
   return overlap(inputs, plan_->joint.stored);
 }
 
-bool Training::needs_pieces(std::span<const at::Tensor> inputs) const {
-  return std::any_of(plan_->not_by_all.begin(), plan_->not_by_all.end(), [&](size_t i) {
-    const at::Tensor& input = inputs[i];
-    if (!input.requires_grad()) return false;
-    if (const auto& node = input.grad_fn()) return !node->tensor_pre_hooks().empty();
-    return !torch::autograd::impl::hooks(input).empty() || torch::autograd::impl::post_acc_grad_hooks(input);
-  });
-}
-
 Executable::Failure Training::run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols,
                                   Tensors& outputs) const {
   if (must_run_plainly(inputs, symbols)) return plan_->program->run(inputs, symbols, outputs);
-  if (needs_pieces(inputs)) {
-    std::call_once(pieces_made_, [&] {
-      if (!plan_->joint.stops.empty()) pieces_ = make_pieces_();
-    });
-    return (pieces_ ? pieces_ : plan_->program)->run(inputs, symbols, outputs);
-  }
   bool is_done = false;
   try {
     return run_with_node(inputs, symbols, outputs, is_done);
@@ -121,18 +102,18 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
 
   NodePtr owner;
   MagnetoBackward* node = nullptr;
+  torch::autograd::edge_list edges;  // to the inputs
   // also where no gradient comes back, as from a norm that counts: the outputs have a history in eager, too
   bool differentiable = false;
   for (size_t i = 0; i < inputs.size(); ++i)
     differentiable = differentiable || (plan_->traced_grad[i] && inputs[i].requires_grad());
   if (differentiable) {
     owner = make_backward_node(plan_, &node);
-    torch::autograd::edge_list edges;
     edges.reserve(plan_->wanted.size());
     for (const size_t i : plan_->wanted)
       edges.push_back(inputs[i].requires_grad() ? torch::autograd::impl::gradient_edge(inputs[i])
                                                 : torch::autograd::Edge());
-    node->set_next_edges(std::move(edges));
+    if (!joint.has_output_nodes()) node->set_next_edges(std::move(edges));
     node->symbols.assign(symbols.begin(), symbols.end());
     node->originals.reserve(inputs.size());
     for (const at::Tensor& input : inputs) node->originals.emplace_back(input);
@@ -207,25 +188,46 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
       if (node && joint.has_output_nodes() && roots[r].requires_grad())
         nodes[r] = torch::autograd::impl::gradient_edge(roots[r]).function;
     }
-  for (size_t k = 0; k < joint.root_at.size(); ++k) {
-    const size_t t = joint.has_output_nodes() ? joint.order[k] : k, r = joint.root_at[t];
-    if (node && !joint.has_output_nodes()) {
-      torch::autograd::set_history(roots[r], owner);
-    } else if (node) {
-      torch::autograd::edge_list edges{{owner, static_cast<uint32_t>(t)}};
-      for (const size_t s : joint.behind[t])
-        edges.push_back(torch::autograd::impl::gradient_edge(output(joint.stops[s].output)));
-      nodes[r] = make_output_node(plan_, t);
-      nodes[r]->set_next_edges(std::move(edges));
-      torch::autograd::set_history(roots[r], nodes[r]);
+  std::vector<NodePtr> sets;
+  if (node && joint.has_output_nodes()) sets = make_sets(owner, edges, roots);
+  for (const NodePtr& set : sets) node->sets.push_back(set.get());
+  const auto make_all_views = [&](const std::vector<size_t>& tangents) -> Failure {
+    for (const size_t t : tangents)
+      if (const Failure failure = make_views(joint.root_at[t]); failure.error) return failure;
+    return {};
+  };
+  for (const std::vector<size_t>& made : joint.nodes) {
+    if (node) {
+      torch::autograd::edge_list below;
+      std::vector<size_t> along;
+      for (size_t s = 0; s < sets.size(); ++s)
+        for (size_t k = 0; sets[s] && k < made.size(); ++k) {
+          const std::vector<size_t>& from = plan_->sets[s].tangents;
+          const auto at = std::find(from.begin(), from.end(), made[k]);
+          if (at == from.end()) continue;
+          below.emplace_back(sets[s], static_cast<uint32_t>(at - from.begin()));
+          along.push_back(k);
+        }
+      for (const size_t s : joint.behind[made[0]])
+        below.push_back(torch::autograd::impl::gradient_edge(output(joint.stops[s].output)));
+      const NodePtr one = make_output_node(owner, plan_, made, std::move(along));
+      one->set_next_edges(std::move(below));
+      for (const size_t t : made) {
+        nodes[joint.root_at[t]] = one;
+        torch::autograd::set_history(roots[joint.root_at[t]], one);
+      }
     }
-    if (const Failure failure = make_views(r); failure.error) return failure;
+    if (const Failure failure = make_all_views(made); failure.error) return failure;
+  }
+  if (!joint.has_output_nodes()) {
+    if (node) torch::autograd::set_history(roots[joint.root_at[0]], owner);
+    if (const Failure failure = make_all_views({0}); failure.error) return failure;
   }
   if (node) {
-    if (joint.has_output_nodes())
-      for (const size_t r : joint.root_at) node->add_input_metadata(roots[r]);
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
-    torch::autograd::fire_node_creation_hooks(owner);
+    if (!joint.has_output_nodes()) torch::autograd::fire_node_creation_hooks(owner);
+    for (const NodePtr& set : sets)
+      if (set) torch::autograd::fire_node_creation_hooks(set);
 #endif
     keep(*node, needed, results);
     for (const at::Tensor& root : roots) node->watched.emplace_back(root);
@@ -233,6 +235,23 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
   for (size_t o = 0; o < joint.outputs.size(); ++o) outputs.push_back(output(o));
   if (node) link_stops(*node, outputs, nodes);
   return {};
+}
+
+// They are older than the nodes of outputs, so that the engine runs these first.
+std::vector<NodePtr> Training::make_sets(const NodePtr& whole, const torch::autograd::edge_list& edges,
+                                         const std::vector<at::Tensor>& roots) const {
+  std::vector<NodePtr> made;
+  for (size_t s = 0; s < plan_->sets.size(); ++s) {
+    const TrainingPlan::Set& set = plan_->sets[s];
+    torch::autograd::edge_list own;
+    for (const size_t g : set.gives) own.push_back(edges[g]);
+    NodePtr& node = made.emplace_back();
+    if (std::none_of(own.begin(), own.end(), [](const auto& edge) { return edge.is_valid(); })) continue;
+    node = make_set_node(whole, plan_, s);
+    node->set_next_edges(std::move(own));
+    for (const size_t t : set.tangents) node->add_input_metadata(roots[plan_->joint.root_at[t]]);
+  }
+  return made;
 }
 
 void Training::link_stops(MagnetoBackward& node, const Tensors& outputs, std::span<const NodePtr> bottoms) const {
@@ -243,7 +262,9 @@ void Training::link_stops(MagnetoBackward& node, const Tensors& outputs, std::sp
   for (const Joint::Stop& stop : joint.stops) {
     const at::Tensor& tensor = outputs[first + stop.output];
     const size_t root = joint.outputs[stop.output].root;
-    MagnetoBackward::Stop& made = node.stops.emplace_back(MagnetoBackward::Stop{MagnetoBackward::Original(tensor), {}});
+    MagnetoBackward::Stop& made =
+        node.stops.emplace_back(MagnetoBackward::Stop{.original = MagnetoBackward::Original(tensor), .nodes = {}});
+    made.input_nr = static_cast<uint32_t>(tensor.output_nr());
     torch::autograd::Node* below = torch::autograd::impl::gradient_edge(tensor).function.get();
     for (; below && below != bottoms[root].get();
          below = below->num_outputs() ? below->next_edge(0).function.get() : nullptr)
@@ -325,8 +346,19 @@ void close_stops(TrainingPlan& plan) {
     for (const size_t s : joint.behind[t]) plan.before[s].push_back(t);
 }
 
-std::shared_ptr<Executable> make_pieces(std::shared_ptr<Program> program, std::span<const at::Tensor> examples,
-                                        const CompileGraph& compile);
+void collect_sets(TrainingPlan& plan) {
+  std::map<std::vector<bool>, size_t> known;
+  for (size_t g = 0; g < plan.wanted.size(); ++g) {
+    const std::vector<bool>& by = plan.joint.reached_by[plan.wanted[g]];
+    const auto [place, is_new] = known.emplace(by, plan.sets.size());
+    if (is_new) {
+      TrainingPlan::Set& set = plan.sets.emplace_back();
+      for (size_t t = 0; t < by.size(); ++t)
+        if (by[t]) set.tangents.push_back(t);
+    }
+    plan.sets[place->second].gives.push_back(g);
+  }
+}
 
 std::shared_ptr<Executable> make_node(std::shared_ptr<Program> program, std::span<const at::Tensor> examples,
                                       const CompileGraph& compile, Joint as_recorded, double joint_ms,
@@ -357,7 +389,9 @@ std::shared_ptr<Executable> make_node(std::shared_ptr<Program> program, std::spa
   plan->random_on = random_devices(recorded);
   for (const at::Tensor& example : examples) plan->traced_grad.push_back(example.requires_grad());
   for (size_t i = 0; i < examples.size(); ++i)
-    if (joint.graph.outputs[joint.halves.outputs + i].valid()) plan->wanted.push_back(i);
+    if (std::find(joint.reached_by[i].begin(), joint.reached_by[i].end(), true) != joint.reached_by[i].end())
+      plan->wanted.push_back(i);
+  collect_sets(*plan);
   for (size_t t = 0; t < joint.root_at.size(); ++t)
     plan->tangents.push_back(joint.graph.value(joint.graph.inputs()[examples.size() + t]).type);
   Graph again = recorded;
@@ -372,9 +406,6 @@ std::shared_ptr<Executable> make_node(std::shared_ptr<Program> program, std::spa
                  .forward = part.forward,
                  .backward = part.backward};
 
-  for (const size_t i : plan->wanted)
-    if (std::find(joint.reached_by[i].begin(), joint.reached_by[i].end(), false) != joint.reached_by[i].end())
-      plan->not_by_all.push_back(i);
   close_stops(*plan);
   plan->set_full({.run = nullptr,
                   .reads = std::vector<bool>(part.saved.size(), true),
@@ -388,8 +419,7 @@ std::shared_ptr<Executable> make_node(std::shared_ptr<Program> program, std::spa
   for (Graph& some : joint.views)
     views.push_back(some.outputs.empty() ? nullptr
                                          : std::make_unique<Program>(std::move(some), std::vector<at::Tensor>()));
-  auto pieces = [program, compile, examples = plan->examples] { return make_pieces(program, examples, compile); };
-  return std::make_shared<Training>(std::move(plan), std::move(views), std::move(pieces));
+  return std::make_shared<Training>(std::move(plan), std::move(views));
 }
 
 // A tensor as the pieces before will make it: no data, and a history where it has one.

@@ -153,6 +153,52 @@ def test_changed_with_a_break_between(operator):
     compare(with_break, CHANGES, backward)
 
 
+# ---- views that are made without gradients --------------------------------------------------------------------------
+
+def quiet_view(x):
+    with torch.no_grad():
+        return x.t()
+
+
+QUIET = {
+    "a product in place": lambda x: (quiet_view(x) * 2).addcmul_(x.detach(), x.detach()),
+    "what was saved is written to": lambda x: twice(quiet_view(x) * 2),
+    "of a result": lambda x: twice(quiet_view(x.exp()) * 2),
+    "the view's memory is written to": lambda x: later(x * 2),
+    "no derivative": lambda x: torch.floor_divide(quiet_view(x), quiet_view(x)),
+    "nothing wrong": lambda x: quiet_view(x).exp() + x,
+}
+
+
+def twice(v):
+    return v.mul_(v)
+
+
+def later(v):
+    y = quiet_view(v).cos()
+    v *= 2
+    return y
+
+
+@pytest.mark.parametrize("leaf", [True, False])
+@pytest.mark.parametrize("name", QUIET)
+def test_a_view_that_was_made_without_gradients(name, leaf):
+    """It is a leaf of its own: the engine walks to it, though no gradient comes to the input."""
+    def run(f):
+        torch.manual_seed(0)
+        x = torch.rand(2, 2, requires_grad=True)
+        try:
+            y = f(x if leaf else x * 1)
+            y.backward(torch.ones_like(y))
+        except RuntimeError as error:
+            return str(error).splitlines()[0][:60]
+        return None if x.grad is None else [round(number, 4) for number in x.grad.flatten().tolist()]
+
+    c = magneto.compile(QUIET[name])
+    for _ in range(3):
+        assert run(c) == run(QUIET[name])
+
+
 def test_changed_between_two_backwards():
     for name in ("exp", "tanh", "sin", "linear", "sum", "two"):
         f = OPERATORS[name]

@@ -17,11 +17,27 @@ PROGRAMS = {
     "one on the way": lambda x, w: on_the_way(x.tanh(), w),
     "one without a gradient": lambda x, w: (x.exp(), x.detach() + 1, w.sin()),
     "compared": lambda x, w: (compared(x * 2, w), x.sin()),
+    "apart": lambda x, w: (x * 2, w * 3),
+    "of one operator": lambda x, w: torch.var_mean(x * w, 0),
+    "of one operator, turned": lambda x, w: (*torch.std_mean(x, 0)[::-1], w.exp()),
+    "largest and where": lambda x, w: (*x.max(0), w * x),
+    "a head for each": lambda x, w: heads(-x, w),
+    "a view of an input": lambda x, w: viewed(x.view(-1), w),
+    "a part of an input": lambda x, w: viewed(x.unbind(0)[1], w),
+    "a view of an input, and one of that": lambda x, w: (x.t(), x.t()[0], x.t()[0] * 2, w.exp()),
 }
 
 
 def on_the_way(h, w):
     return h, h.sin(), w * 2
+
+
+def heads(h, w):
+    return h.sin(), h * w, (w * 2).cos(), h.exp() + 1
+
+
+def viewed(v, w):
+    return v.sin(), v, w.exp()
 
 
 def compared(v, w):
@@ -36,7 +52,7 @@ def inputs(leaves):
 
 
 def rounded(gradient):
-    return None if gradient is None else [round(number, 4) for number in gradient.detach().flatten().tolist()]
+    return None if gradient is None else [float(f"{number:.4g}") for number in gradient.detach().flatten().tolist()]
 
 
 def each(ys, tangents):
@@ -65,18 +81,47 @@ def one_by_one(ys, tangents):
             raise AssertionError(str(error)) from None
 
 
-def seen(f, ask, leaves, ordered):
+def grad_of(name):
+    def ask(ys, tangents, x, w, lines):
+        gradients = torch.autograd.grad(ys, {"x": x, "w": w}[name], tangents, allow_unused=True)
+        lines.append(("gradients", [rounded(gradient) for gradient in gradients]))
+
+    ask.__name__ = f"grad_of_{name}"
+    return ask
+
+
+def to_inputs(ys, tangents, x, w, lines):
+    torch.autograd.backward(ys, tangents, inputs=[w], retain_graph=True)
+    torch.autograd.backward(ys, tangents, inputs=[x], retain_graph=True)
+
+
+def differentiably(ys, tangents, x, w, lines):
+    gradients = torch.autograd.grad(ys, [x, w], tangents, allow_unused=True, create_graph=True)
+    lines.append(("gradients", [rounded(gradient) for gradient in gradients]))
+    again = [gradient for gradient in gradients if gradient is not None and gradient.requires_grad]
+    if again:
+        lines.append([rounded(g) for g in torch.autograd.grad([g.square().sum() for g in again], [x, w], allow_unused=True)])
+
+
+def seen(f, ask, leaves, ordered, late=False, on_outputs=True):
     x, w = inputs(leaves)
     lines = []
-    x.register_hook(lambda g: lines.append(("x", rounded(g))))
-    w.register_hook(lambda g: lines.append(("w", rounded(g))))
+
+    def look():
+        x.register_hook(lambda g: lines.append(("x", rounded(g))))
+        w.register_hook(lambda g: lines.append(("w", rounded(g))))
+
+    if not late:
+        look()
     ys = [y for y in f(x, w) if y.requires_grad]
-    for i, y in enumerate(ys):
+    if late:
+        look()
+    for i, y in enumerate(ys if on_outputs else ()):
         y.register_hook(lambda g, i=i: lines.append((i, rounded(g))))
     torch.manual_seed(8)
     tangents = [torch.randn_like(y) for y in ys]
     try:
-        ask(ys, tangents)
+        ask(ys, tangents, *((x, w, lines) if ask in ASKS[5:] else ()))
     except (AssertionError, RuntimeError) as error:
         lines.append(str(error))
     if leaves:
@@ -84,14 +129,20 @@ def seen(f, ask, leaves, ordered):
     return lines if ordered else sorted(map(str, lines))
 
 
-@pytest.mark.parametrize("ask", [each, together, last_alone, first_twice, one_by_one], ids=lambda ask: ask.__name__)
+ASKS = [each, together, last_alone, first_twice, one_by_one, grad_of("x"), grad_of("w"), to_inputs, differentiably]
+
+
+@pytest.mark.parametrize("ask", ASKS, ids=lambda ask: ask.__name__)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_hooks(name, ask):
+    """Of inputs, registered before the call and after it, and of outputs."""
     for leaves in (True, False):
         c = magneto.compile(PROGRAMS[name])
-        expected = seen(PROGRAMS[name], ask, leaves, ordered=False)
-        for _ in range(3):
-            assert seen(c, ask, leaves, ordered=False) == expected
+        for late, on_outputs in ((False, True), (True, True), (True, False)):
+            on_outputs = on_outputs and ask is not differentiably  # a second gradient goes by the results that eager saved
+            expected = seen(PROGRAMS[name], ask, leaves, False, late, on_outputs)
+            for _ in range(2):
+                assert seen(c, ask, leaves, False, late, on_outputs) == expected
 
 
 @pytest.mark.parametrize("name", ["of one input", "of two", "shared", "turned", "in place"])

@@ -589,6 +589,8 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
   segment.returns = returns;
   if (returns) {
     segment.result = writer.write(result);
+    for (auto& [slot, before] : entry_slots_)
+      if (root_.local(slot) != before) segment.locals.emplace_back(slot, Recipe());  // what it held was let go
   } else {
     segment.next = root_.next();
     for (auto& [slot, before] : entry_slots_)

@@ -54,12 +54,13 @@ void Recorder::finished(PyObject* generator) {
     }
 }
 
-// One that nobody of the recording knows and nobody else holds is being closed because its end has come: the last
-// reference was in an object from outside.
+// One that nobody of the recording knows is being closed because its end has come: the last reference was in an object
+// from outside.
 void Recorder::resumed(Activation& activation) {
   PyObject* generator = frame_generator(activation.frame());
-  if (active_ && !info(generator) && Py_REFCNT(generator) == 1)
-    spoil(*Activation::innermost(), Stop::kFinalizer, Py_TYPE(generator)->tp_name);
+  if (!active_ || info(generator)) return;
+  has_ends_ = true;
+  spoil(*Activation::innermost(), Stop::kFinalizer, Py_TYPE(generator)->tp_name);
 }
 
 bool Recorder::watch_death(PyObject* object) {

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "capture/faults.h"
+#include "capture/recorder_ends_internal.h"
 #include "capture/state_word.h"
 #include "graph/text.h"
 
@@ -268,6 +269,26 @@ static bool is_held(Frame* frame) {
   return frame->frame_obj != nullptr && Py_REFCNT(reinterpret_cast<PyObject*>(frame->frame_obj)) > 1;
 }
 
+/// What the frame alone holds, what the segment lets go and what runs code at its end: that would come after all
+/// effects.
+static bool lets_an_end_go(const Activation& activation, const Segment& segment, GuardContext& context) {
+  if (segment.effects.empty()) return false;
+  const auto is_end = [](PyObject* object) {
+    return object && !is_value(object) && !is_tensor(object) && Py_REFCNT(object) == 1 &&
+           (ends_with_code(object) || holds_an_end(object));
+  };
+  const auto is_kept = [&](PyObject* object) {
+    return std::any_of(segment.stack.begin(), segment.stack.end(), [&](const Recipe& recipe) {
+      return recipe.kind == Recipe::Kind::kSource && context.at(recipe.source) == object;
+    });
+  };
+  for (const auto& [slot, recipe] : segment.locals)
+    if (PyObject* object = activation.local(slot); is_end(object) && !is_kept(object)) return true;
+  for (int i = 0; i < activation.stack_depth(); ++i)
+    if (PyObject* object = activation.stack(i); is_end(object) && !is_kept(object)) return true;
+  return false;
+}
+
 Director::Go Session::at_boundary(Activation& activation) {
   Root* root = static_cast<Root*>(activation.note);
   fault_point("boundary");
@@ -308,7 +329,9 @@ Director::Go Session::at_boundary(Activation& activation) {
   context.roots = roots.data();
   context.root_count = roots.size();
   if (auto segment = find_segment(entry, context, arguments ? positional_ : 0, arguments ? kwnames_ : nullptr)) {
-    return apply(*root, *segment, context);
+    if (!lets_an_end_go(activation, *segment, context)) return apply(*root, *segment, context);
+    std::erase(entry.segments, segment);  // the next recording marks the instruction
+    return begin_recording(*root, entry);
   }
   if (!entry.segments.empty()) {
     std::string why;

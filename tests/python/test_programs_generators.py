@@ -349,6 +349,39 @@ def f(x, log):
     assert answers[0] == answers[1]
 
 
+@pytest.mark.parametrize("held", ["through(x, log, n)", "(z * 2 for z in through(x, log, n))", "iter([through(x, log, n)])", "{0: through(x, log, n)}"])
+@pytest.mark.parametrize("body", ["print(end='')\n    del it\n    log.append('deleted')\n    return x * 2", "print(end='')\n    it = None\n    log.append('deleted')\n    print(end='')\n    return x + 1"])
+def test_what_ended_silently_may_run_code_the_next_time(held, body):
+    text = f"""
+def steps(x, log):
+    try:
+        yield x + 1
+    finally:
+        log.append("ends")
+def through(x, log, n):
+    if n % 3:
+        yield from steps(x, log)
+    yield x
+def f(x, log, n):
+    it = {held}
+    waits = next(it, None) if not isinstance(it, dict) else next(it[0])
+    if not isinstance(waits, torch.Tensor):
+        next(waits)
+    {body}
+"""
+    answers = []
+    for compiled in (False, True):
+        space = {"torch": torch}
+        exec(text, space)
+        f = magneto.compile(space["f"]) if compiled else space["f"]
+        answers.append([])
+        for n in [0, 0, 1, 2, 0, 1, 3, 1]:
+            log = []
+            y = f(torch.full((2,), float(n)), log, n)
+            answers[-1].append((y.tolist(), list(log)))
+    assert answers[0] == answers[1]
+
+
 ENDINGS = {
     "in a closure": "e = Ending(log)\n    def inner():\n        return e.n * x\n    y = inner()\n    del inner, e\n    log.append('deleted')",
     "put into an object from outside": "HOLDER.other = Ending(log)\n    y = x + 1\n    HOLDER.other = None\n    log.append('gone')",

@@ -137,6 +137,23 @@ std::optional<types::Expr> stride_along(const Program& program, const Uses& uses
   return sum;
 }
 
+TermId with_checks(Program& program, TermId value, const std::vector<TermId>& index) {
+  std::vector<TermId> lost;
+  for_each_part(program, index, [&](TermId id) {
+    if (program.term(id).op == Op::kChecked) lost.push_back(id);
+  });
+  if (lost.empty()) return value;
+  for_each_part(program, value, [&](TermId id) { std::erase(lost, id); });
+  std::sort(lost.begin(), lost.end());  // a check that stands in another one comes first
+  while (!lost.empty()) {
+    const TermId last = lost.back();
+    for_each_part(program, last, [&](TermId id) { std::erase(lost, id); });
+    const TermId zero = program.constant_int(0, program.term(last).dtype);
+    value = program.where(program.binary(Op::kLt, last, zero), value, value);
+  }
+  return value;
+}
+
 std::optional<int64_t> extent_of(const Program& program, const Range& range) {
   const auto begin = program.as_size(range.begin), end = program.as_size(range.end);
   return begin && end ? (*end - *begin).constant() : std::nullopt;

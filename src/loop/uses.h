@@ -62,6 +62,10 @@ std::optional<types::Expr> stride_along(const Program& program, const Uses& uses
 std::optional<types::Expr> stride_along(const Program& program, const Uses& uses, BufferId buffer,
                                         const std::vector<TermId>& index, AxisId axis);
 
+/// `value`, which was read at `index`, and the checks of the index that are no part of it: a place is checked where
+/// the element does not depend on it, too (a dimension of one element, an expanded one, a constant).
+TermId with_checks(Program& program, TermId value, const std::vector<TermId>& index);
+
 /// The number of elements of a range, where it is known, and one that it never has more of: a block of an axis that was
 /// cut has both ends open.
 std::optional<int64_t> extent_of(const Program& program, const Range& range);

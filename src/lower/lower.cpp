@@ -22,6 +22,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "graph/text.h"
+#include "loop/uses.h"
 #include "ops/body.h"
 #include "ops/op.h"
 #include "types/overlap.h"
@@ -198,7 +199,14 @@ class Lowering {
   }
   Element element(ValueId id, const Index& index) {
     const auto [buffer, at] = place(id, index);
-    return {&program(), program().load(buffer, terms(at))};
+    const loop::TermId value = program().load(buffer, terms(at));
+    return {&program(), holds_checks() ? loop::with_checks(program(), value, terms(index)) : value};
+  }
+  /// Whether there is a check at all. Each term is looked at once.
+  bool holds_checks() {
+    for (; !checks_ && looked_at_ < program().terms(); ++looked_at_)
+      checks_ = program().term(loop::TermId(looked_at_)).op == loop::Op::kChecked;
+    return checks_;
   }
   Element element_if(ValueId id, const Index& index, Element condition, Element otherwise) {
     const auto [buffer, at] = place(id, index);
@@ -441,6 +449,8 @@ class Lowering {
   std::vector<bool> is_live_;  ///< of nodes
   std::vector<bool> is_output_, is_read_;
   size_t copies_ = 0;
+  size_t looked_at_ = 0;  ///< terms
+  bool checks_ = false;
 };
 
 }  // namespace

@@ -482,7 +482,8 @@ constexpr Op kOps[] = {
      .functional = "aten::index_put"},
     {.name = "aten::index_select", .type = index_select, .may_raise_on_data = true, .body = index_select_body},
     {.name = "aten::masked_fill.Scalar", .type = masked_fill, .body = masked_fill_body},
-    {.name = "aten::masked_fill.Tensor", .type = masked_fill, .body = masked_fill_body},
+    // a value of another dtype is converted, and must fit
+    {.name = "aten::masked_fill.Tensor", .type = masked_fill, .may_raise_on_data = true, .body = masked_fill_body},
     {.name = "aten::masked_fill_.Scalar",
      .type = masked_fill_,
      .writes = kFirst,
@@ -490,6 +491,7 @@ constexpr Op kOps[] = {
     {.name = "aten::masked_fill_.Tensor",
      .type = masked_fill_,
      .writes = kFirst,
+     .may_raise_on_data = true,
      .functional = "aten::masked_fill.Tensor"},
     {.name = "aten::nonzero"},  // its size is data
     {.name = "aten::_unique2"},

@@ -23,6 +23,13 @@ void drop_dead(Program& program) {
       for (const TermId operand : t.operands) stack.push_back(operand);
     }
   };
+  std::optional<Uses> uses;  // few programs have anything dead
+  const auto may_fault = [&](const Equation& e) {
+    if (!uses) uses.emplace(program);
+    bool any = false;
+    for_each_root(e, [&](TermId id) { any = any || uses->of(id).may_fault; });
+    return any;
+  };
   std::vector<Equation> kept;
   for (size_t n = program.equations.size(); n-- > 0;) {
     Equation& e = program.equations[n];
@@ -30,6 +37,11 @@ void drop_dead(Program& program) {
     bool stays = wanted(e.target) || wanted(e.positions);
     if (e.kind == Equation::Kind::kExtern)
       stays = e.stays || e.writes.empty() || std::any_of(e.writes.begin(), e.writes.end(), wanted);
+    if (!stays && e.kind != Equation::Kind::kExtern && may_fault(e)) {
+      // its reader was folded, but it may refuse its data: its result is an output that nobody asks for
+      program.buffer(e.target).role = Role::kOut;
+      stays = true;
+    }
     if (!stays) continue;
     for_each_root(e, read);
     if (e.base.valid()) needed[e.base.index()] = true;

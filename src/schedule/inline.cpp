@@ -200,7 +200,7 @@ class Inliner {
     for (size_t d = 0; d < index.size() && same; ++d)
       same =
           index[d] == program_.axis_value(producer.axes[d]) || is_one(program_.buffer(producer.target).type.sizes[d]);
-    if (same) return producer.value;
+    if (same) return checked(producer.value, index);
     Rewrite rewrite(program_, [&](TermId id) -> std::optional<TermId> {
       const Term t = program_.term(id);
       if (t.op == Op::kAxis) {
@@ -220,7 +220,12 @@ class Inliner {
       }
       return program_.guarded(BufferId(t.id), inner, holds, otherwise);
     });
-    return rewrite(producer.value);
+    return checked(rewrite(producer.value), index);
+  }
+  TermId checked(TermId value, const std::vector<TermId>& index) {
+    uses_.extend(program_);
+    const bool any = std::any_of(index.begin(), index.end(), [&](TermId id) { return uses_.of(id).may_fault; });
+    return any ? with_checks(program_, value, index) : value;
   }
 
   Program& program_;

@@ -109,6 +109,23 @@ TEST(Schedule, RandomEquationsComputeTheSame) {
   EXPECT_GT(in_blocks, 3);  // every kind of kernel is judged
 }
 
+TEST(Schedule, APlaceIsCheckedWhoeverReadsIt) {
+  for (const std::string rest : {
+           "temp t: f32[1, 4]\n out y: f32[8, 4]\n t[i, j] = x[i, j] * 2.0\n y[i, j] = t[checked(n[i], 1), j]",
+           "temp t: f32[1]\n out y: f32[8]\n t[i] = x[0, 1] * 2.0\n y[i] = t[checked(n[i], 1)]",
+           "temp t: f32[5]\n out y: f32[8]\n t[i] = 3.0\n y[i] = t[checked(n[i], 5)] + 1.0",
+           "temp t: i64[8]\n out y: i64[8]\n t[i] = n[checked(n[i], 8)]\n y[i] = t[i] * 0",
+           "temp t: i64[8]\n out y: i64[8]\n t[i] = n[checked(n[i], 8)]\n y[i] = t[i] % 1",
+           "temp t: i64[8, 1]\n out y: i64[8]\n t[i, j] = n[checked(n[i], 8)]\n y[i] = argmax(j < 1, t[i, j])",
+       }) {
+    const loop::Program program = loop::parse("loop {\n in x: f32[1, 4]\n in n: i64[8]\n " + rest + "\n}");
+    ASSERT_TRUE(loop::verify(program).empty()) << loop::verify(program).front();
+    judge(rest, program, {{1, 1}});
+    const std::string text = loop::print(scheduled(program));
+    EXPECT_NE(text.find("checked("), std::string::npos) << rest << "\n" << text;
+  }
+}
+
 TEST(Schedule, AChainOfFiveThousandIsLinear) {
   const auto seconds = [](size_t count) {
     loop::Program program = loop::parse("loop {\n in x: f32[s0, 64]\n out y: f32[s0, 64]\n}");

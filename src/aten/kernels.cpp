@@ -439,6 +439,13 @@ Kernels::Failure Kernels::attempt(std::span<at::Tensor> inputs, std::span<const 
     };
     with.release = [allocator](void* memory) { allocator->raw_deallocate(memory); };
     const runtime::Outcome outcome = body_->runner.run(run.memory, {symbols.begin(), symbols.end()}, with);
+    if (outcome == runtime::Outcome::kCondition) {
+      static std::atomic<bool> warned = false;
+      if (!warned.exchange(true))
+        warn(
+            "a bug in Magneto: the sizes of a call lead beside the memory of a tensor, so its operators run one by "
+            "one. The result is right, but please report it");
+    }
     if (outcome != runtime::Outcome::kDone) {
       base::check(run.take_back(),
                   "kernels: an index is out of range, or an integer is divided by zero, and the call "

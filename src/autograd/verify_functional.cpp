@@ -99,7 +99,8 @@ class Verifier {
   bool lies_elsewhere(const TensorType& a, const TensorType& b) {
     if (std::find(a.sizes.begin(), a.sizes.end(), Expr(0)) != a.sizes.end()) return false;
     for (size_t d = 0; d < a.sizes.size(); ++d)
-      if (!(a.sizes[d] == Expr(1)) && differs(a.strides[d], b.strides[d])) return true;
+      if (!(a.sizes[d] == Expr(1)) && differs(a.strides[d], b.strides[d]) && !prover_.never_negative(1 - a.sizes[d]))
+        return true;
     return differs(a.offset, b.offset);
   }
 

@@ -101,7 +101,13 @@ std::unique_ptr<Compilation> compile(const graph::Graph& asked, const Request& r
     if (validator) validator->loops("lower", lowered.program, lowered);
     made->program = std::move(lowered.program);
     if (request.keeps_texts) made->equations = loop::print(made->program);
-    schedule(made->program, passes, request.shape);
+    try {
+      schedule(made->program, passes, request.shape);
+    } catch (const base::Violation&) {
+      if (passes.each) throw;
+      passes.each = true;  // once more, to name the pass
+      continue;
+    }
     if (doubts)
       done = !is_unproved(made->program, true);
     else
@@ -118,7 +124,9 @@ std::unique_ptr<Compilation> compile(const graph::Graph& asked, const Request& r
   });
   passes.verify([&] {
     hold("assemble", plan::verify(made->plan));
-    hold("assemble", plan::verify(made->plan, made->signature));
+    std::vector<types::Condition> asked;
+    hold("assemble", plan::verify(made->plan, made->signature, &asked));
+    made->plan.conditions.insert(made->plan.conditions.end(), asked.begin(), asked.end());
   });
   passes.validate = nullptr;
   if (validator) validator->plan("assemble", made->plan, made->signature, made->units);

@@ -453,6 +453,18 @@ class Bounds {
     }
     if (relation(t.op)) into.push_back(condition);
   }
+  /// A guard that is written as a number, or compares numbers.
+  bool never_holds(TermId condition) {
+    const Term& t = term(condition);
+    if (t.op == Op::kLocal && lets_[t.id].valid()) return never_holds(lets_[t.id]);
+    if (t.op == Op::kAnd) return never_holds(t.operands[0]) || never_holds(t.operands[1]);
+    if (t.op == Op::kConstant) return program_.number(t).whole == 0;
+    if (!relation(t.op) || term(t.operands[0]).dtype != Dtype::kI64) return false;
+    const bool turned = t.op == Op::kGt || t.op == Op::kGe;
+    const Span a = measure(t.operands[turned ? 1 : 0]), b = measure(t.operands[turned ? 0 : 1]);
+    if (t.op == Op::kEq) return a.low > b.high || b.low > a.high;
+    return t.op == Op::kLt || t.op == Op::kGt ? a.low >= b.high : a.low > b.high;
+  }
 
   // ---- accesses ----------------------------------------------------------------------------------------------------
 
@@ -476,7 +488,10 @@ class Bounds {
     if (empty_ > 0) return;  // nobody comes here
     const types::Sizes& sizes = type(buffer).sizes;
     std::vector<TermId> conditions;
-    if (condition.valid()) comparisons(condition, conditions);
+    if (condition.valid()) {
+      if (never_holds(condition)) return;
+      comparisons(condition, conditions);
+    }
     const BufferId of = program_.buffer(buffer).of;
     bool fine = !of.valid() || has_elements(type(of));
     for (size_t d = 0; d < sizes.size() && fine; ++d) {
@@ -511,9 +526,12 @@ class Bounds {
   /// Which dimension is not known to be inside; "" when all are.
   std::string unproved(BufferId buffer, const TermId* index, const std::vector<TermId>& conditions) {
     const types::Sizes& sizes = type(buffer).sizes;
-    if (const BufferId of = program_.buffer(buffer).of; of.valid())
-      for (const Expr& size : type(of).sizes)
-        if (!prover_.is_positive(size)) return base::concat(program_.buffer(of).name, " is not known to have elements");
+    if (const BufferId of = program_.buffer(buffer).of; of.valid()) {
+      const auto is_positive = [&](const Expr& size) { return prover_.is_positive(size); };
+      const types::Sizes& all = type(of).sizes;  // none of them is negative
+      if (!std::all_of(all.begin(), all.end(), is_positive) && !is_positive(types::numel(all)))
+        return base::concat(program_.buffer(of).name, " is not known to have elements");
+    }
     for (size_t d = 0; d < sizes.size(); ++d) {
       const Span span = under(index[d], conditions);
       const auto at = symbolic(index[d]);

@@ -106,7 +106,9 @@ std::vector<std::string> verify(const Plan& plan);
 /// The same of a plan and its signature: buffers hold their types, and what is allocated for a run begins where its
 /// memory does; inputs and constants are the caller's memory; outputs
 /// and what is stored lie in memory that outlives the steps; a store fits into its input; a call looks at parts that
-/// lie in what it reads.
-std::vector<std::string> verify(const Plan& plan, const Signature& signature);
+/// lie in what it reads. What depends on symbols and is not proved becomes conditions in `asked`, where that is given:
+/// whoever runs the plan asks them of the sizes of a call.
+std::vector<std::string> verify(const Plan& plan, const Signature& signature,
+                                std::vector<types::Condition>* asked = nullptr);
 
 }  // namespace magneto::plan

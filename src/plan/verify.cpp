@@ -226,8 +226,8 @@ class Verifier {
 
 class SignatureVerifier {
  public:
-  SignatureVerifier(const Plan& plan, const Signature& signature)
-      : plan_(plan), signature_(signature), prover_(plan.conditions) {}
+  SignatureVerifier(const Plan& plan, const Signature& signature, std::vector<types::Condition>* asked)
+      : plan_(plan), signature_(signature), prover_(plan.conditions), asked_(asked) {}
 
   std::vector<std::string> run() {
     if (signature_.types.size() != plan_.buffers.size()) {
@@ -275,9 +275,24 @@ class SignatureVerifier {
       last = last + (t.sizes[d] - 1) * t.strides[d];
     }
     const Expr bytes = (last + 1) * static_cast<int64_t>(types::item_size(t.dtype));
-    if (!prover_.never_negative(plan_[id].bytes - bytes))
-      say(name(id), " has ", to_string(plan_[id].bytes), " bytes, too few for ", to_string(t));
+    const bool enough = prover_.never_negative(plan_[id].bytes - bytes);
     prover_.back_to(before);
+    if (enough) return;
+    if (!ask({{Expr::min(types::numel(t.sizes), 1) * bytes, types::Relation::kLe, plan_[id].bytes}}))
+      say(name(id), " has ", to_string(plan_[id].bytes), " bytes, too few for ", to_string(t));
+  }
+
+  /// Whether what is not known can be asked when the plan runs.
+  bool ask(const std::vector<types::Condition>& list) {
+    if (!asked_) return false;
+    for (const types::Condition& c : list)
+      if (types::known(c, {}) == false) return false;
+    for (const types::Condition& c : list)
+      if (std::find(asked_->begin(), asked_->end(), c) == asked_->end()) asked_->push_back(c);
+    return true;
+  }
+  bool lies_inside(const types::TensorType& view, const types::TensorType& of) {
+    return prover_.lies_inside(view, of) || ask(prover_.to_lie_inside(view, of));
   }
 
   void outside(BufferId id, std::string_view who) {
@@ -293,7 +308,7 @@ class SignatureVerifier {
     if (out.is_itself && (!is_outside(out.buffer) || out.type != whole))
       say("output ", name(out.buffer), " is no input, but is said to be one");
     if (out.type.device != whole.device) say("output ", name(out.buffer), " is on another device than its memory");
-    if (!prover_.lies_inside(out.type, whole))
+    if (!lies_inside(out.type, whole))
       say("an output of type ", to_string(out.type), " does not lie in ", name(out.buffer), ", ", to_string(whole));
   }
 
@@ -303,7 +318,7 @@ class SignatureVerifier {
     if (!stays(s.value) || is_outside(s.value)) say("a store takes ", name(s.value), ", which no step keeps");
     if (type(s.value).sizes != s.type.sizes || type(s.value).dtype != s.type.dtype)
       say("a store puts ", to_string(type(s.value)), " into ", to_string(s.type), " of ", name(s.into));
-    if (s.type.dtype != type(s.into).dtype || !prover_.lies_inside(s.type, type(s.into)))
+    if (s.type.dtype != type(s.into).dtype || !lies_inside(s.type, type(s.into)))
       say("a store changes ", to_string(s.type), ", which does not lie in ", name(s.into), ", ",
           to_string(type(s.into)));
   }
@@ -338,7 +353,7 @@ class SignatureVerifier {
       const auto part = types::take_tensor_type(text);
       if (!part)
         say("call ", s.name, " has a part of ", name(s.reads[number]), " that is no type");
-      else if (!prover_.lies_inside(*part, type(s.reads[number])))
+      else if (!lies_inside(*part, type(s.reads[number])))
         say("call ", s.name, " looks at ", to_string(*part), ", which does not lie in ", name(s.reads[number]), ", ",
             to_string(type(s.reads[number])));
     }
@@ -361,6 +376,7 @@ class SignatureVerifier {
   const Plan& plan_;
   const Signature& signature_;
   types::Prover prover_;
+  std::vector<types::Condition>* const asked_;
   std::vector<std::string> broken_;
 };
 
@@ -368,8 +384,8 @@ class SignatureVerifier {
 
 std::vector<std::string> verify(const Plan& plan) { return Verifier(plan).run(); }
 
-std::vector<std::string> verify(const Plan& plan, const Signature& signature) {
-  return SignatureVerifier(plan, signature).run();
+std::vector<std::string> verify(const Plan& plan, const Signature& signature, std::vector<types::Condition>* asked) {
+  return SignatureVerifier(plan, signature, asked).run();
 }
 
 }  // namespace magneto::plan

@@ -38,6 +38,12 @@ TermId binary(Program& program, Op op, Dtype dtype, TermId a, TermId b) {
     if (op == Op::kMul && (x == 0 || y == 0)) return program.constant_int(0, dtype);
     if (op == Op::kMod && y == 1) return program.constant_int(0, dtype);
   }
+  if (dtype == Dtype::kBool && (op == Op::kAnd || op == Op::kOr)) {
+    // where a load of a padded column stands, its guard is known
+    const auto x = whole(program, a), y = whole(program, b);
+    if (x) return (*x != 0) == (op == Op::kAnd) ? b : a;
+    if (y) return (*y != 0) == (op == Op::kAnd) ? a : b;
+  }
   return program.binary(op, a, b);
 }
 

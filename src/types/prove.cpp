@@ -260,9 +260,9 @@ Expr Prover::without_extremes(const Expr& e) const {
     Expr best = operands[0];
     for (size_t k = 1; k < operands.size(); ++k) {
       const Expr &one = best, &other = operands[k];
-      if (simple(most ? other - one : one - other))
+      if (is_known(most ? other - one : one - other))
         best = other;
-      else if (!simple(most ? one - other : other - one))
+      else if (!is_known(most ? one - other : other - one))
         best = most ? Expr::max(one, other) : Expr::min(one, other);
     }
     return best;
@@ -295,6 +295,26 @@ bool Prover::lies_inside(const TensorType& view, const TensorType& of) {
                       fine(end_of(of) - end_of(view));
   back_to(before);
   return inside;
+}
+
+std::vector<Condition> Prover::to_lie_inside(const TensorType& view, const TensorType& of) {
+  std::vector<Condition> list;
+  for (const auto* all : {&view.sizes, &view.strides, &of.sizes})
+    for (const Expr& e : *all)
+      if (!never_negative(e)) list.push_back({0, Relation::kLe, e});
+  if (!never_negative(view.offset)) list.push_back({0, Relation::kLe, view.offset});
+  // one without elements needs no memory, and has none
+  const auto memory = [](const TensorType& t) { return Expr::min(numel(t.sizes), 1) * end_of(t); };
+  list.push_back({memory(view), Relation::kLe, memory(of)});
+  return list;
+}
+
+/// Whether it shows at once, perhaps by one of the facts.
+bool Prover::is_known(const Expr& e) const {
+  return simple(e) || std::any_of(facts_.begin(), facts_.end(), [&](const Fact& fact) {
+           const Known more = minus(e, fact.e);
+           return more && simple(*more);
+         });
 }
 
 /// Whether it shows at once: all factors are positive, where each size is counted from the least it can be.

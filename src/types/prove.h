@@ -35,6 +35,8 @@ class Prover {
   /// Whether every element of `view` is in the memory of a tensor of type `of`, from the begin of its storage to its
   /// last element.
   bool lies_inside(const TensorType& view, const TensorType& of);
+  /// What must hold so that it does, as far as it is not known: for who can ask when sizes are numbers.
+  std::vector<Condition> to_lie_inside(const TensorType& view, const TensorType& of);
 
   /// What was assumed since `mark` is forgotten.
   struct Mark {
@@ -51,6 +53,7 @@ class Prover {
   };
 
   bool simple(const Expr& e) const;
+  bool is_known(const Expr& e) const;
   Expr without_extremes(const Expr& e) const;
   bool prove(const std::optional<Expr>& e, int depth);
   bool by_products(const Expr& e);

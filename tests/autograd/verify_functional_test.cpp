@@ -59,6 +59,18 @@ TEST(VerifyFunctional, ViewsLieWhereTheTableSays) {
   EXPECT_EQ(check("f32[4]{1}+6"), "%1 of node 0 (aten::select.int) is f32[4]{1}+6, which should be f32[3]{1}+6\n");
 }
 
+TEST(VerifyFunctional, StridesLeadNowhereWhereASizeIsAtMostOne) {
+  const auto check = [](const std::string& condition) {
+    return lines(verify_functional(graph::parse(
+        "graph {\n  in %0: f32[1, s1]{s1, 1}\n  where 2 <= s0\n  where " + condition +
+        "\n  %1: f32[(s0 + 2) // 3, s1]{s1, 1} = aten::expand(%0, [(s0 + 2) // 3, s1], false)\n  out %1\n}\n")));
+  };
+  EXPECT_EQ(check("s0 < 3"), "");
+  EXPECT_EQ(
+      check("2 <= s1"),
+      "%1 of node 0 (aten::expand) is f32[(s0 + 2) // 3, s1]{s1, 1}, which should be f32[(s0 + 2) // 3, s1]{0, 1}\n");
+}
+
 TEST(VerifyFunctional, ResultsHaveTheirSizesAndDtypes) {
   const auto check = [](const std::string& type) {
     return lines(verify_functional(

@@ -85,6 +85,28 @@ TEST(PlanVerify, OutputsLieInMemoryThatStays) {
   EXPECT_EQ(s.broken(), "an output names a buffer that does not exist\n");
 }
 
+TEST(PlanVerify, WhatDependsOnSymbolsIsAsked) {
+  Sample s;
+  s.plan.buffers[0].bytes = 4 * types::Expr::symbol(0);
+  s.signature.types[0] = type("f32[s0]");
+  s.signature.outputs[1] = {BufferId(0), type("f32[2]{3}+1"), false};
+  s.signature.stores = {};
+  s.plan.steps[1].arguments = "$0, $1:f32[3]";
+  std::vector<types::Condition> asked;
+  EXPECT_EQ(lines(verify(s.plan, s.signature)),
+            "an output of type f32[2]{3}+1 does not lie in x, f32[s0]\n"
+            "call aten::mm looks at f32[3], which does not lie in x, f32[s0]\n");
+  EXPECT_EQ(lines(verify(s.plan, s.signature, &asked)), "");
+  ASSERT_EQ(asked.size(), 2u);
+  EXPECT_FALSE(asked[0].holds(std::vector<int64_t>{4}));
+  EXPECT_TRUE(asked[0].holds(std::vector<int64_t>{5}));
+  EXPECT_TRUE(asked[1].holds(std::vector<int64_t>{3}));
+  EXPECT_FALSE(asked[1].holds(std::vector<int64_t>{2}));
+  s.signature.outputs[0].type = type("f32[4, 3]{1, 4}+1");  // numbers are not asked
+  EXPECT_EQ(lines(verify(s.plan, s.signature, &asked)),
+            "an output of type f32[4, 3]{1, 4}+1 does not lie in y, f32[3, 4]\n");
+}
+
 TEST(PlanVerify, InputsAreTheCallersAndStoresFit) {
   Sample s;
   s.signature.inputs = {BufferId(1)};

@@ -58,6 +58,36 @@ TEST(Prove, APartOfATensorThatIsHalfAsLong) {
   EXPECT_FALSE(p.lies_inside(whole, half));
 }
 
+TEST(Prove, StridesOfSizesThatAreQuotients) {
+  Prover p({{2, Relation::kLe, s0}});
+  const Expr half = Expr::floor_div(s0, 2), less = half - 1;
+  for (const Expr& n : {half, less, 8 - s1}) {
+    const TensorType square{Dtype::kF32, {}, {n, n}, contiguous_strides({n, n}), 0};
+    const auto before = p.mark();
+    p.assume_not_negative(n - 1);
+    EXPECT_TRUE(p.never_negative(n * n - 1 - ((n - 1) * square.strides[0] + (n - 1)))) << to_string(n);
+    EXPECT_FALSE(p.never_negative(n * n - 2 - ((n - 1) * square.strides[0] + (n - 1)))) << to_string(n);
+    p.back_to(before);
+  }
+}
+
+TEST(Prove, WhatIsNotKnownCanBeAsked) {
+  Prover p({{Expr::floor_div(s0, 2), Relation::kEq, 3}});
+  const TensorType whole{Dtype::kF32, {}, {s0}, {1}, 0}, part{Dtype::kF32, {}, {s1}, {3}, 1};
+  EXPECT_FALSE(p.lies_inside(part, whole));
+  const auto holds = [&](int64_t size, int64_t count) {
+    const std::vector<Condition> list = p.to_lie_inside(part, whole);
+    return std::all_of(list.begin(), list.end(), [&](const Condition& c) { return c.holds(std::vector{size, count}); });
+  };
+  EXPECT_TRUE(holds(8, 3));
+  EXPECT_FALSE(holds(7, 3));
+  EXPECT_TRUE(holds(2, 1));
+  EXPECT_FALSE(holds(1, 1));
+  EXPECT_TRUE(holds(1, 0));
+  EXPECT_TRUE(holds(0, 0));
+  EXPECT_FALSE(holds(0, 1));
+}
+
 TEST(Prove, WhatIsKnownOfAnEqualSymbol) {
   Prover p({{2, Relation::kLe, s1}, {3, Relation::kLe, s0}, {s0, Relation::kEq, s1}});
   EXPECT_TRUE(p.never_negative(4 * s1 * s1 - 12 * s1));

@@ -352,10 +352,14 @@ class Recording {
     return false;
   }
 
-  // Division of integers by a tensor: eager raises where a divisor is zero.
+  // Division of integers by a tensor, or by no number but zero: eager raises where a divisor is zero.
   bool must_run_at_once() const {
     if (writes_to_shared_places()) return true;
-    if (!op_.divides || args_.size() < 2 || !std::holds_alternative<ValueId>(args_[1])) return false;
+    if (!op_.divides || args_.size() < 2) return false;
+    const auto* whole = std::get_if<types::Expr>(&args_[1]);
+    const auto* truth = std::get_if<bool>(&args_[1]);
+    const bool zero = (whole && *whole == types::Expr(0)) || (truth && !*truth);
+    if (!zero && !std::holds_alternative<ValueId>(args_[1])) return false;
     for (const TensorPlace& place : tensors_)
       if (!c10::isIntegralType(place.tensor.scalar_type(), /*includeBool=*/true)) return false;
     return true;

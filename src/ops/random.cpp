@@ -27,8 +27,19 @@ Results rand(const Call& call) {
   auto result = drawn(call, 0, 1, call.default_dtype);
   return result && types::is_floating((*result)[0].type.dtype) ? result : std::nullopt;
 }
-Results randint_below(const Call& call) { return drawn(call, 1, 2, Dtype::kI64); }
-Results randint_between(const Call& call) { return drawn(call, 2, 3, Dtype::kI64); }
+Results drawn_between(const Call& call, const Expr& low, size_t high, size_t sizes_argument) {
+  const auto end = integer(call, high);
+  if (!end || less(call, low, *end) != true) return std::nullopt;
+  auto result = drawn(call, sizes_argument, sizes_argument + 1, Dtype::kI64);
+  constexpr int64_t kMost = 127;  // of a dtype that is no i64, both ends must fit
+  const bool fits = low.value_or(-kMost - 1) >= -kMost && end->value_or(kMost + 1) <= kMost;
+  return result && ((*result)[0].type.dtype == Dtype::kI64 || fits) ? result : std::nullopt;
+}
+Results randint_below(const Call& call) { return drawn_between(call, 0, 0, 1); }
+Results randint_between(const Call& call) {
+  const auto low = integer(call, 0);
+  return low ? drawn_between(call, *low, 1, 2) : std::nullopt;
+}
 Results permutation(const Call& call) {
   const auto n = integer(call, 0);
   const auto dtype = dtype_or(call, 1, Dtype::kI64);
@@ -63,6 +74,31 @@ Results draw_(const Call& call) {
   return in_place(call, {}, self->dtype);
 }
 
+// Numbers of a distribution that torch refuses are not covered: the error comes from the operator, not from who reads
+// what it draws.
+bool is_probability(const Call& call) {
+  const auto p = real(call, 1);
+  return p && *p >= 0 && *p <= 1;
+}
+bool is_rate(const Call& call) {
+  const auto rate = real(call, 1);
+  return rate && *rate > 0;
+}
+bool is_spread(const Call& call) {
+  const auto deviation = real(call, 2);
+  return deviation && *deviation > 0;
+}
+bool is_interval(const Call& call) {
+  constexpr double kMost = 6e4;  // of half numbers
+  const auto from = real(call, 1), to = real(call, 2);
+  return from && to && *from <= *to && *from >= -kMost / 2 && *to <= kMost / 2;
+}
+template <bool (*holds)(const Call& call)>
+Results draw_if(const Call& call) {
+  return holds(call) ? draw_<kFloats>(call) : std::nullopt;
+}
+Results bernoulli_of(const Call& call) { return is_probability(call) ? bernoulli(call) : std::nullopt; }
+
 Results dropout(const Call& call) {
   const TensorType* self = tensor(call, 0);
   const auto train = flag(call, 2);
@@ -94,7 +130,7 @@ Results multinomial(const Call& call) {
 
 constexpr Op kOps[] = {
     {.name = "aten::bernoulli", .type = bernoulli, .may_raise_on_data = true, .random = true},
-    {.name = "aten::bernoulli.p", .type = bernoulli, .random = true},
+    {.name = "aten::bernoulli.p", .type = bernoulli_of, .random = true},
     {.name = "aten::bernoulli_.Tensor",
      .type = draw_<kFloats>,
      .writes = kFirst,
@@ -102,24 +138,24 @@ constexpr Op kOps[] = {
      .random = true,
      .functional = "aten::bernoulli.Tensor"},
     {.name = "aten::bernoulli_.float",
-     .type = draw_<kFloats>,
+     .type = draw_if<is_probability>,
      .writes = kFirst,
      .random = true,
      .functional = "aten::bernoulli.p"},
     {.name = "aten::exponential_",
-     .type = draw_<kFloats>,
+     .type = draw_if<is_rate>,
      .writes = kFirst,
      .random = true,
      .functional = "aten::exponential"},
     {.name = "aten::log_normal_",
-     .type = draw_<kFloats>,
+     .type = draw_if<is_spread>,
      .writes = kFirst,
      .random = true,
      .functional = "aten::log_normal"},
     {.name = "aten::multinomial", .type = multinomial, .may_raise_on_data = true, .random = true},
     {.name = "aten::native_dropout", .type = dropout, .random = true},
     {.name = "aten::normal_",
-     .type = draw_<kFloats>,
+     .type = draw_if<is_spread>,
      .writes = kFirst,
      .random = true,
      .functional = "aten::normal_functional"},
@@ -147,7 +183,11 @@ constexpr Op kOps[] = {
     {.name = "aten::normal_functional", .random = true},
     {.name = "aten::random", .random = true},
     {.name = "aten::uniform", .random = true},
-    {.name = "aten::uniform_", .type = draw_<kFloats>, .writes = kFirst, .random = true, .functional = "aten::uniform"},
+    {.name = "aten::uniform_",
+     .type = draw_if<is_interval>,
+     .writes = kFirst,
+     .random = true,
+     .functional = "aten::uniform"},
 };
 
 }  // namespace

@@ -33,14 +33,18 @@ void Passes::verify(const std::function<void()>& verifier) {
     line->seconds += taken.count();
 }
 
+void Passes::verify(std::string_view name, const loop::Program& program) {
+  if (!verifies) return;
+  verify([&] {
+    const std::vector<std::string> broken = loop::verify(program);
+    if (!broken.empty()) throw base::Violation(base::concat(name, ": ", broken.front()));
+  });
+}
+
 void Passes::run(std::string_view name, loop::Program& program, const std::function<void(loop::Program&)>& pass) {
   time(name, [&] { pass(program); });
   if (print) print(name, loop::print(program));
-  if (verifies)
-    verify([&] {
-      const std::vector<std::string> broken = loop::verify(program);
-      if (!broken.empty()) throw base::Violation(base::concat(name, ": ", broken.front()));
-    });
+  if (each) verify(name, program);
   if (validate) validate(name, program);
 }
 
@@ -71,6 +75,7 @@ void schedule(loop::Program& program, Passes& passes, const schedule::Shape& sha
   passes.run_optional("split", program, [&](loop::Program& p) { schedule::split(p, shape); });
   passes.run_optional("fuse", program, [&](loop::Program& p) { schedule::fuse(p, shape); });
   passes.run("tile", program, [&](loop::Program& p) { schedule::tile(p, shape); });
+  if (!passes.each) passes.verify("schedule", program);
 }
 
 }  // namespace magneto::driver

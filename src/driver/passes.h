@@ -21,13 +21,14 @@ struct PassTime {
 
 class Passes {
  public:
-  std::set<std::string, std::less<>> skip;                               ///< names of optional passes to leave out
-  bool verifies = true;                                                  ///< after each pass
+  std::set<std::string, std::less<>> skip;  ///< names of optional passes to leave out
+  bool verifies = true;
+  bool each = true;  ///< verifies after each pass, so that it can be named; else what the last one leaves
   std::function<void(std::string_view name, const std::string&)> print;  ///< called with the program behind each pass
   base::Poll poll;                                                       ///< asked before each pass and stage
   std::function<void(std::string_view name, const loop::Program&)> validate;  ///< called after each pass
 
-  /// Runs a pass. Throws base::Violation with the name of the pass when its result is not valid.
+  /// Runs a pass. Throws base::Violation with the name of the pass when its result is not valid (`each`).
   void run(std::string_view name, loop::Program& program, const std::function<void(loop::Program&)>& pass);
   /// The same for a pass without which the results are the same: it may be skipped.
   void run_optional(std::string_view name, loop::Program& program, const std::function<void(loop::Program&)>& pass);
@@ -36,6 +37,9 @@ class Passes {
   void time(std::string_view name, const std::function<void()>& stage);
   /// A verifier: what it costs is one line of the times, "verify".
   void verify(const std::function<void()>& verifier);
+
+  /// Throws base::Violation when the program is not valid.
+  void verify(std::string_view name, const loop::Program& program);
 
   const std::vector<PassTime>& times() const { return times_; }
 

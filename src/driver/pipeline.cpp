@@ -288,6 +288,7 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
   Passes passes;
   passes.skip = std::move(work.skip);
   passes.poll = work.poll;
+  passes.each = validates || !logs.empty();
   Request request;
   request.device = device;
   request.default_dtype = work.default_dtype;

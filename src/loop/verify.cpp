@@ -16,6 +16,18 @@ namespace {
 
 using base::concat;
 
+/// Where something stands. The text is written only where something is wrong.
+struct Where {
+  const Program* program = nullptr;
+  const Equation* equation = nullptr;
+  const Kernel* kernel = nullptr;
+  TermId term{};
+  std::string text() const {
+    if (equation) return print(*program, *equation);
+    return kernel ? concat("kernel ", kernel->name) : print(*program, term);
+  }
+};
+
 class Verifier {
  public:
   explicit Verifier(const Program& program)
@@ -44,8 +56,13 @@ class Verifier {
  private:
   template <class... Pieces>
   void say(const Pieces&... pieces) {
-    broken_.push_back(concat(pieces...));
+    broken_.push_back(concat(written(pieces)...));
   }
+  template <class Piece>
+  static const Piece& written(const Piece& piece) {
+    return piece;
+  }
+  static std::string written(const Where& where) { return where.text(); }
   std::string text(TermId id) const { return print(program_, id); }
   std::string name(BufferId id) const { return program_.buffer(id).name; }
   Dtype dtype(TermId id) const { return program_.term(id).dtype; }
@@ -99,14 +116,14 @@ class Verifier {
           text(id));
   }
 
-  void fold(Fold fold, Dtype element, std::string_view where) {
+  void fold(Fold fold, Dtype element, const Where& where) {
     const bool logic = fold == Fold::kAny || fold == Fold::kAll;
     if (logic ? element != Dtype::kBool : !takes(Takes::kNumber, element))
       say(loop::name(fold), " does not fold ", types::name(element), ", in ", where);
   }
 
   void reduction(TermId id, const Term& t) {
-    fold(t.fold, dtype(t.operands[0]), text(id));
+    fold(t.fold, dtype(t.operands[0]), {.program = &program_, .term = id});
     for (size_t k = 1; k < t.operands.size(); ++k)
       if (dtype(t.operands[k]) != Dtype::kI64) say("the range of ", text(id), " is no i64");
     if (std::set<AxisId>(t.axes.begin(), t.axes.end()).size() != t.axes.size()) say(text(id), " binds an axis twice");
@@ -115,11 +132,11 @@ class Verifier {
   // ---- names
   // ---------------------------------------------------------------------------------------------------------
 
-  void bind(AxisId axis, std::string_view where) {
+  void bind(AxisId axis, const Where& where) {
     if (bound_[axis.index()]) say("axis ", program_.axis_name(axis), " is bound twice in ", where);
     bound_[axis.index()] = true;
   }
-  void bind(const std::vector<Range>& ranges, std::string_view where) {
+  void bind(const std::vector<Range>& ranges, const Where& where) {
     for (const Range& r : ranges) {  // a range may depend on those before it
       root(r.begin, where);
       root(r.end, where);
@@ -133,7 +150,7 @@ class Verifier {
 
   /// Checks the names of a term that stands here, and calls `visit` with every load in it that was not seen this turn.
   template <class Visit>
-  void root(TermId id, std::string_view where, const Visit& visit) {
+  void root(TermId id, const Where& where, const Visit& visit) {
     if (!id.valid()) return say("a term is missing in ", where);
     for (const AxisId axis : uses_.of(id).axes)
       if (!bound_[axis.index()]) say("axis ", program_.axis_name(axis), " is not bound in ", where);
@@ -154,18 +171,18 @@ class Verifier {
         if (uses_.of(operand).loads || uses_.of(operand).reduces) stack.push_back(operand);
     }
   }
-  void root(TermId id, std::string_view where) {
+  void root(TermId id, const Where& where) {
     root(id, where, [&](const Term& load) { read(BufferId(load.id), where); });
   }
 
-  void read(BufferId id, std::string_view where) {
+  void read(BufferId id, const Where& where) {
     if (!written_[program_.storage(id).index()]) say(name(id), " is read before it is written, in ", where);
   }
 
   // ---- equations
   // -----------------------------------------------------------------------------------------------------
 
-  void write(BufferId id, std::string_view where) {
+  void write(BufferId id, const Where& where) {
     const Role role = program_.buffer(id).role;
     if (role == Role::kIn) say("input ", name(id), " is written by ", where);
     if (role == Role::kRow) say("row ", name(id), " is written by an equation, ", where);
@@ -174,7 +191,7 @@ class Verifier {
   }
 
   void equation(const Equation& e) {
-    const std::string where = print(program_, e);
+    const Where where{.program = &program_, .equation = &e};
     ++turn_;
     if (e.kind == Equation::Kind::kExtern) {
       for (const BufferId id : e.reads) read(id, where);
@@ -229,7 +246,7 @@ class Verifier {
   };
 
   void kernel(const Kernel& k) {
-    where_ = concat("kernel ", k.name);
+    where_ = {.program = &program_, .kernel = &k};
     kernel_ = &k;
     ++turn_;
     stored_.clear();
@@ -397,7 +414,7 @@ class Verifier {
   std::vector<bool> bound_, known_, written_;
   std::vector<uint32_t> seen_;
   uint32_t turn_ = 0;
-  std::string where_;
+  Where where_;
   const Kernel* kernel_ = nullptr;
   std::set<std::string> names_;
   std::set<BufferId> stored_, stored_here_, filling_;

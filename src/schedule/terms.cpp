@@ -57,6 +57,13 @@ std::optional<TermId> before_widening(Program& program, TermId id, Dtype half) {
   return a && b ? std::optional(program.where(t.operands[0], *a, *b)) : std::nullopt;
 }
 
+bool holds_check(const Program& program, TermId root) {
+  bool any = false;
+  if (program.term(root).op != Op::kConstant)
+    for_each_part(program, root, [&](TermId id) { any = any || program.term(id).op == Op::kChecked; });
+  return any;
+}
+
 uint32_t work_of(const Program& program, const Term& t) {
   switch (t.op) {
     case Op::kConstant:
@@ -186,6 +193,9 @@ bool reads_in_place(Program& program, const Term& load, const std::vector<AxisId
   const std::vector<TermId> operands = load.operands;
   for (const size_t d : core_of(program, BufferId(load.id)))
     if (k == axes.size() || operands[d] != program.axis_value(axes[k++])) return false;
+  const types::Sizes& sizes = program.buffer(BufferId(load.id)).type.sizes;
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (is_one(sizes[d]) && holds_check(program, operands[d])) return false;  // who takes the element drops the index
   return true;
 }
 

@@ -113,6 +113,7 @@ TEST(Schedule, APlaceIsCheckedWhoeverReadsIt) {
   for (const std::string rest : {
            "temp t: f32[1, 4]\n out y: f32[8, 4]\n t[i, j] = x[i, j] * 2.0\n y[i, j] = t[checked(n[i], 1), j]",
            "temp t: f32[1]\n out y: f32[8]\n t[i] = x[0, 1] * 2.0\n y[i] = t[checked(n[i], 1)]",
+           "out t: f32[1, 4]\n out y: f32[4]\n t[i, j] = x[i, j] * 2.0\n y[j] = t[checked(n[j], 1), j]",
            "temp t: f32[5]\n out y: f32[8]\n t[i] = 3.0\n y[i] = t[checked(n[i], 5)] + 1.0",
            "temp t: i64[8]\n out y: i64[8]\n t[i] = n[checked(n[i], 8)]\n y[i] = t[i] * 0",
            "temp t: i64[8]\n out y: i64[8]\n t[i] = n[checked(n[i], 8)]\n y[i] = t[i] % 1",

@@ -279,6 +279,13 @@ inline PyObject* frame_generator(Frame* frame) {
   return reinterpret_cast<PyObject*>(reinterpret_cast<char*>(frame) - offsetof(PyGenObject, gi_iframe));
 }
 
+/// Its frame; nullptr when it has ended.
+inline Frame* generator_frame(PyObject* generator) {
+  auto* object = reinterpret_cast<PyGenObject*>(generator);
+  constexpr int kCompleted = 1;
+  return object->gi_frame_state >= kCompleted ? nullptr : reinterpret_cast<Frame*>(object->gi_iframe);
+}
+
 inline int generator_code_flags(PyObject* generator) {
 #if PY_VERSION_HEX < 0x030C0000
   return reinterpret_cast<PyGenObject*>(generator)->gi_code->co_flags;

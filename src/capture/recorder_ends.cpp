@@ -1,25 +1,80 @@
 // The ends of objects: they come when eager lets them come.
+#include <string_view>
+
+#include "capture/evaluator.h"
 #include "capture/faults.h"
 #include "capture/hook.h"
+#include "capture/opcodes.h"
 #include "capture/recorder.h"
 #include "capture/recorder_ends_internal.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
 
-// Objects that run code when they die must die when eager lets them die, and no replay could repeat that. A generator
-// does so when it is suspended inside a try block; 3.12 gives every generator one handler of its own.
-bool ends_with_code(PyObject* object) {
-  if (PyGen_CheckExact(object)) {
-    auto* code = reinterpret_cast<PyCodeObject*>(PyObject_GetAttrString(object, "gi_code"));
-    if (!code) {
-      PyErr_Clear();
-      return true;
+// The class that a handler asks for, where it is one of CPython's or of the module; borrowed.
+static PyObject* global_of(Frame* frame, PyObject* name) {
+  PyObject* found = PyDict_GetItemWithError(frame->f_globals, name);
+  if (!found && PyDict_Check(frame->f_builtins)) found = PyDict_GetItemWithError(frame->f_builtins, name);
+  PyErr_Clear();
+  return found;
+}
+
+// A generator that is let go gets a GeneratorExit at its yield. Whether the handlers from here on only pass it on: they
+// ask for other exceptions (`except IndexError`), or clear away what handlers before them left.
+static bool passes_exit_on(Frame* frame, PyCodeObject* code, const CodeText& text, int index) {
+  constexpr int kMost = 256;  // instructions: a handler of a handler may lead back
+  for (int count = 0; count < kMost && index < text.count; ++count) {
+    const Instruction instruction = decode(text, index);
+    const std::string_view name = instruction.row->name;
+    index = instruction.after;
+    if (name == "LOAD_GLOBAL") {
+      PyObject* type = global_of(frame, PyTuple_GET_ITEM(code->co_names, instruction.argument >> 1));
+      if (!type || !PyExceptionClass_Check(type) ||
+          PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(PyExc_GeneratorExit), reinterpret_cast<PyTypeObject*>(type)))
+        return false;
+    } else if (name == "POP_JUMP_FORWARD_IF_FALSE" || name == "POP_JUMP_IF_FALSE") {
+      index += instruction.argument;
+    } else if (name == "CALL_INTRINSIC_1") {
+      constexpr int kStopIterationError = 3;  // 3.12: a StopIteration becomes a RuntimeError, nothing else changes
+      if (instruction.argument != kStopIterationError) return false;
+    } else if (name == "RERAISE") {
+      Handler handler;
+      if (!find_handler(code, instruction.at, &handler)) return true;
+      index = handler.target;
+    } else if (name != "PUSH_EXC_INFO" && name != "COPY" && name != "SWAP" && name != "POP_EXCEPT" && name != "NOP" &&
+               name != "BUILD_TUPLE" && name != "CHECK_EXC_MATCH") {
+      return false;
     }
-    Py_ssize_t handlers = PyBytes_GET_SIZE(code->co_exceptiontable);
-    Py_DECREF(code);
-    return handlers > (PY_VERSION_HEX >= 0x030C0000 ? 6 : 0);
   }
+  return false;
+}
+
+static bool generator_ends_with_code(PyObject* generator) {
+  Frame* frame = generator_frame(generator);
+  if (!frame) return false;
+  Ref code = Ref::take(PyObject_GetAttrString(generator, "gi_code"));
+  auto* of = reinterpret_cast<PyCodeObject*>(code.get());
+  if (of && PyBytes_GET_SIZE(of->co_exceptiontable) == 0) return false;
+  const CodeText* text = of ? code_text(of) : nullptr;
+  if (!text) {
+    PyErr_Clear();
+    return true;
+  }
+  for (int index = 0; index < text->count;) {
+    const Instruction instruction = decode(*text, index);
+    Handler handler;
+    if (std::string_view(instruction.row->name) == "YIELD_VALUE" && find_handler(of, instruction.at, &handler) &&
+        !passes_exit_on(frame, of, *text, handler.target))
+      return true;
+    index = instruction.after;
+  }
+  return false;
+}
+
+// Objects that run code when they die must die when eager lets them die, and no replay could repeat that. A generator
+// does so when it is suspended inside a try block whose handlers are meant for its end, too.
+bool ends_with_code(PyObject* object) {
+  if (PyGen_CheckExact(object)) return generator_ends_with_code(object);
   static PyObject* name = PyUnicode_InternFromString("__del__");
   return is_python_class(Py_TYPE(object)) && _PyType_Lookup(Py_TYPE(object), name);
 }
@@ -54,11 +109,11 @@ void Recorder::finished(PyObject* generator) {
     }
 }
 
-// One that nobody of the recording knows is being closed because its end has come: the last reference was in an object
-// from outside.
+// One that nobody of the recording knows, and that has code for its end, is being closed because that has come: the
+// last reference was in an object from outside. (C code may make and walk others: zip over an object with __iter__.)
 void Recorder::resumed(Activation& activation) {
   PyObject* generator = frame_generator(activation.frame());
-  if (!active_ || info(generator)) return;
+  if (!active_ || info(generator) || !ends_with_code(generator)) return;
   has_ends_ = true;
   spoil(*Activation::innermost(), Stop::kFinalizer, Py_TYPE(generator)->tp_name);
 }

@@ -443,6 +443,38 @@ def f(x):
     assert not magneto.report().fallbacks
 
 
+HANDLERS = {  # the body of a generator that is left in the middle; whether its end runs code
+    "none": ("yield x; yield x", False),
+    "another exception": ("try:\n        yield x; yield x\n    except IndexError:\n        LOG.append(1)", False),
+    "several": ("try:\n        yield x; yield x\n    except (IndexError, StopIteration) as e:\n        LOG.append(e)\n    except ValueError:\n        LOG.append(2)", False),
+    "nested": ("try:\n        try:\n            yield x; yield x\n        except KeyError:\n            pass\n    except TypeError:\n        pass", False),
+    "finally": ("try:\n        yield x; yield x\n    finally:\n        LOG.append(1)", True),
+    "all": ("try:\n        yield x; yield x\n    except:\n        LOG.append(1)\n        raise", True),
+    "the exit": ("try:\n        yield x; yield x\n    except GeneratorExit:\n        LOG.append(1)\n        raise", True),
+    "the base": ("try:\n        yield x; yield x\n    except BaseException:\n        LOG.append(1)\n        raise", True),
+    "finally outside": ("try:\n        try:\n            yield x; yield x\n        except KeyError:\n            pass\n    finally:\n        LOG.append(1)", True),
+    "a name of the module": ("try:\n        yield x; yield x\n    except MINE:\n        LOG.append(1)\n        raise", True),
+    "with": ("with contextlib.ExitStack() as stack:\n        stack.callback(LOG.append, 1)\n        yield x; yield x", True),
+}
+WALKS = ["next(g(x)) * 2", "[a * 2 for _, a in zip([1], g(x))]", "[a * 2 for _, a in zip([1], I(x))]", "next(iter(I(x))) * 2"]
+
+
+@pytest.mark.parametrize("walk", WALKS)
+@pytest.mark.parametrize("name", HANDLERS)
+def test_handlers_that_the_end_of_a_generator_runs(name, walk):
+    """Only where its end runs code must a generator end when eager lets it end; all others are part of a graph."""
+    body, runs = HANDLERS[name]
+    seen = []
+    for compiled in (False, True):
+        space = {"contextlib": contextlib, "LOG": [], "MINE": BaseException}
+        exec(f"def g(x):\n    {body}\nclass I:\n    def __init__(self, x): self.x = x\n    def __iter__(self):\n        x = self.x\n        "
+             + body.replace("\n", "\n    ") + f"\ndef f(x):\n    LOG.append('in')\n    y = {walk}\n    LOG.append('out')\n    return y", space)
+        f = magneto.compile(space["f"]) if compiled else space["f"]
+        seen.append([(repr(f(ones(2) * k)), list(space["LOG"])) for k in range(4)])
+    assert seen[0] == seen[1]
+    assert runs or not magneto.report().breaks
+
+
 def test_what_a_function_says_it_is():
     async def coroutine(x):
         return x

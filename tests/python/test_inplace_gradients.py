@@ -241,3 +241,22 @@ def test_versions_of_results_without_gradients():
         assert [t._version for t in have] == [t._version for t in want]
         want[0].add_(1), have[0].add_(1)
         assert [t._version for t in have] == [t._version for t in want]
+
+
+@pytest.mark.parametrize("change", ["transpose_(0, 0)", "transpose_(0, 1)", "t_()", "squeeze_(0)", "unsqueeze_(0)", "swapdims_(0, 1)", "as_strided_((2,), (1,))"])
+@pytest.mark.parametrize("make", ["x.repeat_interleave(2, 0)", "(x * x).view(2, 2)", "x * x", "x[:, :1]", "(x * x)[1:]", "x.t()"])
+def test_what_looks_otherwise_without_gradients(make, change):
+    """Eager makes the history of a view again, and keeps that of any other tensor as it is."""
+    space = {"torch": torch}
+    exec(f"def f(x):\n    v = {make}\n    with torch.no_grad():\n        v.{change}\n    return v, v * 3", space)
+    answers = []
+    for f in (space["f"], *[magneto.compile(space["f"])] * 3):
+        x = torch.arange(4.).view(2, 2).requires_grad_()
+        try:
+            v, w = f(x.clone())
+            facts = v.shape, v.stride(), v.is_leaf, v.requires_grad, w.is_leaf, w.tolist()
+            (w.sum() + v.sum()).backward()
+            answers.append((*facts, None if x.grad is None else x.grad.tolist()))
+        except RuntimeError as error:
+            answers.append(str(error).split("\n")[0])
+    assert answers[1:] == answers[:1] * 3

@@ -151,8 +151,8 @@ void Recorder::add_argument_roots(PyObject* const* args, size_t count, const std
   for (int slot = 0; slot < root_.local_count(); ++slot) entry_slots_.emplace_back(slot, root_.local(slot));
 }
 
-/// Made anew whenever the function around it runs.
-static bool is_made_anew(PyObject* object) {
+/// Made again whenever the function around it runs.
+static bool is_local_function(PyObject* object) {
   if (!PyFunction_Check(object)) return false;
   const char* name = PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
   return name && strstr(name, "<locals>");
@@ -190,7 +190,7 @@ void Recorder::note_function(PyFunctionObject* function) try {
   if (is_made(object)) return;
   if (!info(object)) enter_outside(object, guards().sources.pinned({}, function->func_qualname));
   if (!functions_.insert(object).second) return;
-  if (floating(object) && is_made_anew(object)) {
+  if (floating(object) && is_local_function(object)) {
     resolve(object);
     guards().steps.push_back(function_step(function, source_of(object)));
   } else {
@@ -242,7 +242,7 @@ void Recorder::add_slot_roots(bool function_is_fixed) {
         step.kind = FloatingStep::Kind::kValue;
         step.object = Ref::share(object);
         guards().steps.push_back(step);
-      } else if (is_made_anew(object)) {
+      } else if (is_local_function(object)) {
         add_function_root(object, source);
       } else if (PyFunction_Check(object) || PyType_Check(object) || PyModule_Check(object)) {
         enter_outside(object, source);

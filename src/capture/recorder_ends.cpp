@@ -166,6 +166,7 @@ bool holds_an_end(PyObject* object) {
   return search.found;
 }
 
+// The content before the first change by the recording itself: later reads of the whole are guarded against it.
 void Recorder::snapshot(PyObject* container) try {
   if (originals_.count(container)) return;
   if (holds_an_end(container)) {

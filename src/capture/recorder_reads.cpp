@@ -417,7 +417,6 @@ void Recorder::make_dirty(PyObject* dict, PyObject* key) try {
   fault(error.what());
 }
 
-// The content before the first change by the recording itself: later reads of the whole are guarded against it.
 // The dict of an object may also be passed by itself, or be that of another object: what was read of it on one way
 // would have to be guarded on the other one, too.
 bool Recorder::reached_as_before(PyObject* dict, PyObject* owner, SourceId source) {

@@ -402,9 +402,9 @@ class Walker {
                                         program_.local_of(s.local).name + "_so_far"));
   }
 
-  static std::vector<const Statement*> folds_of(const Loop& l) {
+  static std::vector<const Statement*> folds_of(const std::vector<Statement>& body) {
     std::vector<const Statement*> list;
-    for (const Statement& s : l.body)
+    for (const Statement& s : body)
       if (s.kind == Statement::Kind::kFold || s.kind == Statement::Kind::kScan) list.push_back(&s);
     return list;
   }
@@ -492,7 +492,7 @@ class Walker {
 
   void phase(const Loop& l) {
     const bool in_lanes = lane_axis_.valid();
-    const std::vector<const Statement*> folds = folds_of(l);
+    const std::vector<const Statement*> folds = folds_of(l.body);
     const std::vector<Step> steps = steps_of(l);
     const bool vectorised =
         !in_lanes && std::any_of(steps.begin(), steps.end(), [](const Step& s) { return s.lanes * s.copies > 1; });
@@ -568,35 +568,32 @@ class Walker {
   bool in_blocks(const Range& r, int64_t step, const std::vector<Statement>& body) const {
     if (sharing_ || most_of(r).value_or(INT64_MAX) <= 2 * kBlock * step) return false;
     bool sums = false;
-    for (const Statement& s : body) {
-      if (s.kind == Statement::Kind::kScan) return false;
-      if (s.kind != Statement::Kind::kFold) continue;
-      if (gives_position(*s.fold)) return false;
-      sums = sums || (*s.fold == Fold::kSum && element(s) == Dtype::kF32);
+    for (const Statement* s : folds_of(body)) {
+      if (s->kind == Statement::Kind::kScan || gives_position(*s->fold)) return false;
+      sums = sums || (*s->fold == Fold::kSum && element(*s) == Dtype::kF32);
     }
     return sums;
   }
 
   void blocks(const Range& r, Value& axis, const Value& limit, int64_t step, std::vector<Value*> variables,
               const std::vector<Statement>& body, Accumulators& accumulators) {
+    const std::vector<const Statement*> folds = folds_of(body);
     variables.push_back(&axis);
     Value first = target_.variable("block", axis);
     target_.loop(first, limit, step * kBlock, variables, [&] {
       scopes_.emplace_back();
       writing_ = depth();
       Accumulators own;
-      for (const Statement& s : body)
-        if (s.kind == Statement::Kind::kFold)
-          for (Accumulator& total : accumulators[s.local])
-            if (std::find(variables.begin(), variables.end(), &total.value) != variables.end())
-              own[s.local].push_back(start(s, total.value.type.lanes, "_block"));
+      for (const Statement* s : folds)
+        for (Accumulator& total : accumulators[s->local])
+          if (std::find(variables.begin(), variables.end(), &total.value) != variables.end())
+            own[s->local].push_back(start(*s, total.value.type.lanes, "_block"));
       const Value past = target_.binary(Op::kAdd, first, whole(step * kBlock));
       const Value end = target_.keep(target_.binary(Op::kMin, limit, past), "end");
       one_loop(r, axis, end, step, carried(own, SIZE_MAX), body, own);
-      for (const Statement& s : body)
-        if (s.kind == Statement::Kind::kFold)
-          for (size_t k = 0; k < own[s.local].size(); ++k)
-            join(*s.fold, accumulators[s.local][k], own[s.local][k].value, {});
+      for (const Statement* s : folds)
+        for (size_t k = 0; k < own[s->local].size(); ++k)
+          join(*s->fold, accumulators[s->local][k], own[s->local][k].value, {});
       scopes_.pop_back();
       writing_ = depth();
     });
@@ -806,7 +803,7 @@ class Walker {
 
   void shared_phase(const Loop& l) {
     const bool in_lanes = lane_axis_.valid();
-    const std::vector<const Statement*> folds = folds_of(l);
+    const std::vector<const Statement*> folds = folds_of(l.body);
     if (rereads_ && std::exchange(stored_, false)) sharing_->meet();
     if (in_lanes) return shared_rows(l, folds);
     if (const auto held = held_.phases.find(&l); held != held_.phases.end()) return held_phase(l, held->second, folds);

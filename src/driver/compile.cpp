@@ -124,9 +124,9 @@ std::unique_ptr<Compilation> compile(const graph::Graph& asked, const Request& r
   });
   passes.verify([&] {
     hold("assemble", plan::verify(made->plan));
-    std::vector<types::Condition> asked;
-    hold("assemble", plan::verify(made->plan, made->signature, &asked));
-    made->plan.conditions.insert(made->plan.conditions.end(), asked.begin(), asked.end());
+    std::vector<types::Condition> unproved;
+    hold("assemble", plan::verify(made->plan, made->signature, &unproved));
+    made->plan.conditions.insert(made->plan.conditions.end(), unproved.begin(), unproved.end());
   });
   passes.validate = nullptr;
   if (validator) validator->plan("assemble", made->plan, made->signature, made->units);

@@ -316,6 +316,22 @@ ENDS = {
 }
 
 
+def same_logs(text, rounds, call):
+    """What f returns and what it has logged by then, round after round, compiled and in eager."""
+    answers = []
+    for compiled in (False, True):
+        space = {"torch": torch, "HOLDER": types.SimpleNamespace()}
+        exec(text, space)
+        f = magneto.compile(space["f"]) if compiled else space["f"]
+        answers.append([])
+        for k in rounds:
+            log = []
+            y = call(f, space, log, k)
+            answers[-1].append((y.tolist(), list(log)))
+            space["HOLDER"].it = None
+    assert answers[0] == answers[1]
+
+
 @pytest.mark.parametrize("end", ENDS)
 def test_a_generator_that_waits_ends_with_its_frame(end):
     text = """
@@ -333,20 +349,12 @@ def f(x, log):
     log.append("returns")
     return y * 2
 """.replace("BODY", ENDS[end])
-    answers = []
-    for compiled in (False, True):
-        space = {"torch": torch, "HOLDER": types.SimpleNamespace()}
-        exec(text, space)
-        f = magneto.compile(space["f"]) if compiled else space["f"]
-        answers.append([])
-        for k in range(4):
-            log = []
-            space["HOLDER"].it = space["steps"](torch.ones(2), log)
-            next(space["HOLDER"].it)
-            y = f(torch.full((2,), float(k)), log)
-            answers[-1].append((y.tolist(), list(log)))
-            space["HOLDER"].it = None
-    assert answers[0] == answers[1]
+    def call(f, space, log, k):
+        space["HOLDER"].it = space["steps"](torch.ones(2), log)
+        next(space["HOLDER"].it)
+        return f(torch.full((2,), float(k)), log)
+
+    same_logs(text, range(4), call)
 
 
 @pytest.mark.parametrize("held", ["through(x, log, n)", "(z * 2 for z in through(x, log, n))", "iter([through(x, log, n)])", "{0: through(x, log, n)}"])
@@ -369,17 +377,7 @@ def f(x, log, n):
         next(waits)
     {body}
 """
-    answers = []
-    for compiled in (False, True):
-        space = {"torch": torch}
-        exec(text, space)
-        f = magneto.compile(space["f"]) if compiled else space["f"]
-        answers.append([])
-        for n in [0, 0, 1, 2, 0, 1, 3, 1]:
-            log = []
-            y = f(torch.full((2,), float(n)), log, n)
-            answers[-1].append((y.tolist(), list(log)))
-    assert answers[0] == answers[1]
+    same_logs(text, [0, 0, 1, 2, 0, 1, 3, 1], lambda f, space, log, n: f(torch.full((2,), float(n)), log, n))
 
 
 ENDINGS = {
@@ -408,18 +406,11 @@ def f(x, log):
     log.append("returns")
     return y * 2
 """.replace("BODY", ENDINGS[end])
-    answers = []
-    for compiled in (False, True):
-        space = {"torch": torch, "HOLDER": types.SimpleNamespace()}
-        exec(text, space)
-        f = magneto.compile(space["f"]) if compiled else space["f"]
-        answers.append([])
-        for k in range(4):
-            log = []
-            space["HOLDER"].it = space["Ending"](log)
-            y = f(torch.full((2,), float(k)), log)
-            answers[-1].append((y.tolist(), list(log)))
-    assert answers[0] == answers[1]
+    def call(f, space, log, k):
+        space["HOLDER"].it = space["Ending"](log)
+        return f(torch.full((2,), float(k)), log)
+
+    same_logs(text, range(4), call)
 
 
 @pytest.mark.parametrize("body", [

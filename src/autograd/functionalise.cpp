@@ -239,6 +239,12 @@ class Functionalising {
     return strides_hold(id) || (!is_written(id) && storage(id).offset == graph().value(storage(id).first).type.offset);
   }
 
+  /// Strides count elements, and those of a storage are its own: not real parts of complex ones, nor halves of
+  /// integers.
+  bool counts_elements_of_storage(ViewId id) {
+    return view(id).type().dtype == graph().value(storage(id).first).type.dtype;
+  }
+
   /// Whether all that it looks at lies in the memory that the graph knows, for all sizes. There may be more of it in
   /// one call, and less in the next: then eager has an error to raise.
   bool is_there(ViewId below, const TensorType& looks_at) {
@@ -390,6 +396,8 @@ class Functionalising {
     const ViewId below = view_of(*of);
     const bool by_sizes = !op.functional.empty() && is_view_by_sizes(op, node);
     const bool by_strides = op.by_strides || (!op.functional.empty() && !by_sizes);
+    if (by_strides && !counts_elements_of_storage(below))
+      return stop(node, "looks by strides at memory that holds elements of another dtype");
     if (by_strides && !may_look_by_strides(below)) return stop(node, "looks by strides at memory that was written to");
     for (const ValueId id : node.outputs)
       if (by_strides && id.valid() && !is_there(below, from_.value(id).type))
@@ -433,6 +441,8 @@ class Functionalising {
     Node copy = copied(node);
     copy.op = op.functional;
     if (!other || !other->view) return stop(node, "has no answer for these sizes");
+    if (other->by_strides && !counts_elements_of_storage(below))
+      return stop(node, "looks by strides at memory that holds elements of another dtype");
     if (other->by_strides && !may_look_by_strides(below))
       return stop(node, "looks by strides at memory that was written to");
     // A value has one type: the tensor goes on as another value, or as the same one where its type stayed.

@@ -84,32 +84,6 @@ void Trace::State::run_recorded() {
   finish_batch();
 }
 
-namespace {
-
-/// The versions of what an operator that counts them itself writes, as they were.
-class KeptVersions {
- public:
-  KeptVersions(const Operator& op, const std::vector<c10::IValue>& stack) {
-    if (!op.bumps_versions) return;
-    for (size_t a = 0; a < stack.size(); ++a)
-      if (op.writes[a])
-        each_tensor(stack[a], [&](const at::Tensor& tensor, int) {
-          if (tensor.defined() && !tensor.is_inference())
-            kept_.emplace_back(tensor.unsafeGetTensorImpl()->version_counter(), tensor._version());
-        });
-  }
-  ~KeptVersions() {
-    for (auto& [counter, version] : kept_) counter.set_version(version);
-  }
-  KeptVersions(const KeptVersions&) = delete;
-  KeptVersions& operator=(const KeptVersions&) = delete;
-
- private:
-  std::vector<std::pair<c10::VariableVersion, int64_t>> kept_;
-};
-
-}  // namespace
-
 void Trace::State::run_call(size_t index, std::vector<c10::IValue>& stack) {
   Call& call = calls[index];
   const size_t node_index = done + index;
@@ -135,8 +109,6 @@ void Trace::State::run_call(size_t index, std::vector<c10::IValue>& stack) {
     }
   }
   {
-    // The recording counted the versions; kernels for lists of tensors on a GPU count them once more, whatever the
-    // dispatch.
     const KeptVersions kept(*call.op, stack);
     call.op->handle.callBoxed(stack);
   }

@@ -549,6 +549,7 @@ class Recording {
     state_.must_compute(op_.name);
     state_.run_recorded();
     try {
+      const KeptVersions kept(op_, c10::ArrayRef<c10::IValue>(stack_).slice(begin_));
       run_below(op_.handle, &stack_);
     } catch (...) {
       state_.note_data_read(op_.name + ": it raised");  // which may depend on data

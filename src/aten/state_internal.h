@@ -195,6 +195,29 @@ void each_tensor(const c10::IValue& value, Visit visit) {
   }
 }
 
+/// Keeps the versions of what a foreach operator writes: the recording counts them, and kernels for lists of tensors on
+/// a GPU count them once more, whatever the dispatch.
+class KeptVersions {
+ public:
+  KeptVersions(const Operator& op, c10::ArrayRef<c10::IValue> arguments) {
+    if (!op.bumps_versions) return;
+    for (size_t a = 0; a < arguments.size(); ++a)
+      if (op.writes[a])
+        each_tensor(arguments[a], [&](const at::Tensor& tensor, int) {
+          if (tensor.defined() && !tensor.is_inference())
+            kept_.emplace_back(tensor.unsafeGetTensorImpl()->version_counter(), tensor._version());
+        });
+  }
+  ~KeptVersions() {
+    for (auto& [counter, version] : kept_) counter.set_version(version);
+  }
+  KeptVersions(const KeptVersions&) = delete;
+  KeptVersions& operator=(const KeptVersions&) = delete;
+
+ private:
+  std::vector<std::pair<c10::VariableVersion, int64_t>> kept_;
+};
+
 /// Why a tensor cannot take part in a graph, or nullptr when it can: strided, dense, CPU or CUDA, no subclass, no
 /// wrapper.
 const char* not_plain(const c10::TensorImpl& impl);

@@ -410,3 +410,33 @@ def test_operators_on_lists_in_place():
 
     same_as_eager(f, randn(3))
     same_as_eager(g, randn(3))
+
+
+def test_kernels_for_lists_that_count_versions():
+    """As those on a GPU do, whoever calls them."""
+    def add(tensors, number):
+        versions = tuple(t._version for t in tensors)
+        with torch._C._AutoDispatchBelowADInplaceOrView():
+            for t in tensors:
+                t.add_(number)
+        torch._C._autograd._unsafe_set_version_counter(tuple(tensors), versions)
+        torch.autograd.graph.increment_version(tensors)
+
+    def f(x, v):
+        y = x * 2
+        torch._foreach_add_([y, x, v], 1.0)
+        return y, v * 2
+
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        library.impl("_foreach_add_.Scalar", add, "CPU")
+        for backend in ("eager", "magneto"):
+            compiled = magneto.compile(f, backend=backend)
+            for _ in range(4):
+                ours, eager = [[t, t[1:]] for t in [randn(4)] for t in (t, t.clone())]
+                y, z = compiled(*ours)
+                want, other = f(*eager)
+                assert (y._version, z._version, ours[0]._version) == (want._version, other._version, eager[0]._version)
+                assert torch.equal(y, want) and torch.equal(z, other) and torch.equal(*[t[0] for t in (ours, eager)])
+    finally:
+        library._destroy()

@@ -17,17 +17,23 @@ static bool may_refuse(const Operator& op) { return op.way == Way::kAtOnce || op
 Undo::Plan undo_plan(const graph::Graph& graph) {
   constexpr size_t kNone = SIZE_MAX;
   Undo::Plan plan;
-  std::vector<size_t> of_input(graph.values().size(), kNone), written;
+  std::vector<size_t> of_input(graph.values().size(), kNone);
+  std::vector<bool> by_strides(graph.values().size());
+  std::vector<Undo::Plan::Input> written;
   for (size_t i = 0; i < graph.inputs().size(); ++i) of_input[graph.inputs()[i].index()] = i;
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     const graph::Node& node = graph.nodes()[n];
     const Operator& op = operator_named(node.op);
     size_t shares = kNone;
+    bool strides = op.declared && (op.declared->by_strides || op.declared->functional == "aten::as_strided");
     for (size_t a = 0; a < node.args.size(); ++a) {
       const auto meet = [&](graph::ValueId value) {
         if (!value.valid() || of_input[value.index()] == kNone) return;
-        if (op.aliases[a]) shares = of_input[value.index()];
-        if (op.writes[a]) written.push_back(of_input[value.index()]);
+        if (op.aliases[a]) {
+          shares = of_input[value.index()];
+          strides = strides || by_strides[value.index()];
+        }
+        if (op.writes[a]) written.push_back({of_input[value.index()], by_strides[value.index()]});
       };
       if (const auto* one = std::get_if<graph::ValueId>(&node.args[a])) meet(*one);
       if (const auto* list = std::get_if<std::vector<graph::ValueId>>(&node.args[a]))
@@ -35,24 +41,49 @@ Undo::Plan undo_plan(const graph::Graph& graph) {
     }
     if (shares != kNone)
       for (const graph::ValueId output : node.outputs)
-        if (output.valid()) of_input[output.index()] = shares;
+        if (output.valid()) {
+          of_input[output.index()] = shares;
+          by_strides[output.index()] = strides;
+        }
     if (!may_refuse(op)) continue;
     plan.last_refusal = n;
-    for (const size_t input : written)
-      if (std::find(plan.inputs.begin(), plan.inputs.end(), input) == plan.inputs.end()) plan.inputs.push_back(input);
+    for (const Undo::Plan::Input& input : written) {
+      const auto known = std::find_if(plan.inputs.begin(), plan.inputs.end(),
+                                      [&](const Undo::Plan::Input& other) { return other.index == input.index; });
+      if (known == plan.inputs.end())
+        plan.inputs.push_back(input);
+      else
+        known->whole_storage = known->whole_storage || input.whole_storage;
+    }
     written.clear();
   }
   plan.is_complete = written.empty();
   return plan;
 }
 
+/// All of a tensor's storage, as one row.
+static at::Tensor whole_storage(const at::Tensor& tensor) {
+  const auto count = static_cast<int64_t>(tensor.storage().nbytes() / tensor.element_size());
+  return tensor.as_strided({count}, {1}, 0);
+}
+
+/// A tensor with each place of its memory once: an expanded one has several elements in one.
+static at::Tensor distinct_places(at::Tensor tensor) {
+  for (int64_t d = 0; d < tensor.dim(); ++d)
+    if (tensor.stride(d) == 0 && tensor.size(d) > 1) tensor = tensor.narrow(d, 0, 1);
+  return tensor;
+}
+
 Undo::Undo(const Plan& plan, std::span<const at::Tensor> inputs) {
   const BelowAutograd below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
-  for (const size_t i : plan.inputs) {
-    const at::Tensor& tensor = inputs[i];
+  for (const Plan::Input& input : plan.inputs) {
+    const at::Tensor& tensor = inputs[input.index];
+    const at::Tensor detached = tensor.alias();
+    const at::Tensor memory = input.whole_storage ? whole_storage(detached) : distinct_places(detached);
     kept_.push_back({.tensor = tensor,
-                     .elements = tensor.clone(),
-                     .detached = tensor.alias(),
+                     .memory = memory,
+                     .content = memory.clone(),
+                     .detached = detached,
                      .history = {tensor.grad_fn(), static_cast<uint32_t>(tensor.output_nr())},
                      .version = tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version())});
   }
@@ -67,10 +98,7 @@ bool Undo::take_back() {
   }
   const BelowAutograd below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
   for (const Kept& kept : kept_) {
-    at::Tensor into = kept.detached, elements = kept.elements;
-    for (int64_t d = 0; d < into.dim(); ++d)  // an expanded one: a place is written to once
-      if (into.stride(d) == 0 && into.size(d) > 1) into = into.narrow(d, 0, 1), elements = elements.narrow(d, 0, 1);
-    into.copy_(elements);
+    kept.memory.copy_(kept.content);
     if (kept.tensor.is_inference()) continue;
     c10::VariableVersion counter = torch::autograd::impl::version_counter(kept.tensor);  // shared with the tensor
     counter.set_version(static_cast<int64_t>(kept.version));

@@ -18,9 +18,13 @@ namespace magneto::aten {
 class Undo {
  public:
   struct Plan {
-    std::vector<size_t> inputs;  ///< those to keep
-    size_t last_refusal = 0;     ///< the last node that may refuse its data
-    bool is_complete = true;     ///< no input is written to after it
+    struct Input {
+      size_t index = 0;
+      bool whole_storage = false;  ///< as_strided may write beside the input's own elements
+    };
+    std::vector<Input> inputs;  ///< those to keep
+    size_t last_refusal = 0;    ///< the last node that may refuse its data
+    bool is_complete = true;    ///< no input is written to after it
   };
 
   Undo(const Plan& plan, std::span<const at::Tensor> inputs);
@@ -29,8 +33,9 @@ class Undo {
 
  private:
   struct Kept {
-    at::Tensor tensor, elements;
-    at::Tensor detached;            ///< sizes, strides and memory as they were
+    at::Tensor tensor;
+    at::Tensor memory, content;     ///< what may be written to, and what was there
+    at::Tensor detached;            ///< sizes, strides and storage as they were
     torch::autograd::Edge history;  ///< none: it has no grad_fn
     uint32_t version = 0;
   };

@@ -169,3 +169,25 @@ def test_operators_that_raise(place, backend):
                     wrong.append(f"{error}, x {kind}, printing {printing}, call {round}\n  eager: {theirs}\n  ours:  {ours}")
                     break
     assert not wrong, f"{len(wrong)} differ:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("backend", ["eager", None])
+def test_what_was_written_beside_an_input_is_taken_back(backend):
+    """as_strided reaches all of a storage, not only the elements of its argument."""
+    def f(x, i):
+        x.as_strided((2,), (2,), 3).mul_(2)
+        x.as_strided((6,), (1,), 0).view(2, 3)[1].add_(1)
+        return x[i]
+
+    compiled = magneto.compile(f, **({"backend": backend} if backend else {}))
+    for index in (0, 1, 2, 0, 7, 1, -9):
+        seen = []
+        for call in (f, compiled):
+            memory = torch.arange(10.0)
+            x = memory[1:8:3]
+            try:
+                answer = call(x, torch.tensor(index)).tolist()
+            except IndexError as error:
+                answer = str(error)
+            seen.append((answer, memory.tolist(), x._version))
+        assert seen[0] == seen[1]

@@ -394,6 +394,8 @@ def check(program, device="cpu", backend="magneto", ignored=IGNORED):
                         outcome = Outcome(kind="wrong later", text=f"call {number}: {path} changed after the call")
         if outcome.kind is None:
             outcome = violated()
+    if device == "cuda":
+        torch.cuda.synchronize()  # what fails there late is this program's
     if outcome.failed:
         outcome.facts = facts_of(program, device)
     return outcome

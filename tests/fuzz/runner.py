@@ -31,7 +31,11 @@ import tempfile
 import time
 import traceback
 
+import torch
+
 import magneto
+
+NOT_MADE = 75  # the exit status of a worker that could not make a program
 
 
 @dataclasses.dataclass
@@ -126,6 +130,8 @@ class Worker:
             return "hang"
         if os.WIFSIGNALED(status):
             return f"crash {signal.Signals(os.WTERMSIG(status)).name}"
+        if os.WEXITSTATUS(status) == NOT_MADE:
+            return "unmade"
         return None if os.WEXITSTATUS(status) == 0 else f"crash exit {os.WEXITSTATUS(status)}"
 
 
@@ -245,7 +251,10 @@ class Fuzzer:
         pass
 
     def task(self, number):
-        program = self.generate(self.options.seed, number)
+        try:
+            program = self.generate(self.options.seed, number)
+        except torch.AcceleratorError:  # a line that eager refuses on a GPU: nothing runs there any more in this process
+            os._exit(NOT_MADE)
         if program is None:
             return Outcome(kind="unmade", number=number)
         outcome = self.check(program)
@@ -300,7 +309,7 @@ class Fuzzer:
                         number, *rest = worker.items
                         done += 1
                         outcome = Outcome(kind=ended, text=worker.said[-1500:], number=number, program=number)
-                        if self.ends_in_eager(outcome):
+                        if outcome.failed and self.ends_in_eager(outcome):
                             outcome = Outcome(kind="unsure", number=number)
                         note(outcome)
                         if rest:

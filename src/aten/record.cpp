@@ -16,6 +16,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "aten/convert_internal.h"
 #include "aten/kernels.h"
 #include "aten/shapes_internal.h"
 #include "aten/state_internal.h"
@@ -24,6 +25,7 @@
 #include "aten/watch_internal.h"
 #include "base/check.h"
 #include "base/text.h"
+#include "ops/numbers.h"
 #include "types/overlap.h"
 
 namespace magneto::aten {
@@ -315,17 +317,37 @@ class Recording {
       text += place.tensor.is_cpu() ? "" : "*";
       text += place.tensor.sym_numel() == 0 ? "0" : "";
     }
-    for (const graph::Arg& arg : args_)  // numbers in the place of tensors take part in promotion
+    for (const graph::Arg& arg : args_) {  // numbers in the place of tensors take part in promotion
       text += static_cast<char>('a' + arg.index());
+      if (by_rule_ && numbers_fit()) continue;  // torch may refuse others
+      if (const auto* real = std::get_if<double>(&arg)) text += std::to_string(*real);
+      if (const auto* whole = std::get_if<types::Expr>(&arg)) text += std::to_string(whole->value_or(0));
+    }
     return text;
+  }
+  static bool fits(double number, c10::ScalarType type) {
+    const auto dtype = to_dtype(type);
+    return dtype && ops::number_fits(number, *dtype);
+  }
+  bool numbers_fit() const {
+    for (const graph::Arg& arg : args_) {
+      const auto* real = std::get_if<double>(&arg);
+      const auto* whole = std::get_if<types::Expr>(&arg);
+      if (!real && !(whole && whole->is_constant())) continue;
+      const double number = real ? *real : static_cast<double>(whole->value_or(0));
+      for (const TensorPlace& place : tensors_)
+        if (!fits(number, place.tensor.scalar_type())) return false;
+    }
+    return true;
   }
   /// Whether torch's kernel may refuse the call, although its results have types. Our own rules know which ones refuse
   /// floats.
   bool is_untried() const {
     if (op_.way != Way::kRecord || op_.is_foreign) return false;
-    const bool plain = by_rule_ && std::all_of(tensors_.begin(), tensors_.end(), [](const TensorPlace& place) {
-                         return place.tensor.scalar_type() == c10::kFloat || place.tensor.scalar_type() == c10::kDouble;
-                       });
+    const bool plain =
+        by_rule_ && numbers_fit() && std::all_of(tensors_.begin(), tensors_.end(), [](const TensorPlace& place) {
+          return place.tensor.scalar_type() == c10::kFloat || place.tensor.scalar_type() == c10::kDouble;
+        });
     return !plain && !Tried::instance().contains(described());
   }
 

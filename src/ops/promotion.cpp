@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/numbers.h"
 #include "ops/rules_internal.h"
 
 namespace magneto::ops {
@@ -162,27 +163,30 @@ bool can_cast(Dtype from, Dtype to) {
 bool number_fits(const Call& call, size_t i, Dtype dtype) {
   if (i < call.args.size() && std::holds_alternative<bool>(call.args[i])) return true;
   const auto value = real(call, i);
-  if (!value) return false;
-  const double size = std::abs(*value);
+  return value && number_fits(*value, dtype);
+}
+
+bool number_fits(double value, Dtype dtype) {
+  const double size = std::abs(value);
   switch (dtype) {
     case Dtype::kBool:
       return true;
     case Dtype::kU8:
-      return *value >= 0 && size < 128;
+      return value >= 0 && size < 128;
     case Dtype::kI8:
-      return size < 128;
+      return size <= 127;
     case Dtype::kI16:
-      return size < 32768;
+      return size <= 32767;
     case Dtype::kI32:
-      return size < 2147483648.0;
+      return size <= 2147483647;
     case Dtype::kI64:
       return size < 9e18;
     case Dtype::kF16:
-      return !std::isfinite(*value) || size <= 65504;
+      return !std::isfinite(value) || size <= 65504;
     case Dtype::kBF16:
     case Dtype::kF32:
     case Dtype::kC64:
-      return !std::isfinite(*value) || size <= 3.3e38;
+      return !std::isfinite(value) || size <= 3.3e38;
     case Dtype::kF64:
     case Dtype::kC128:
       return true;

@@ -66,7 +66,7 @@ Element sign_bit(Element x) {
 Element logit_body(Body& b) {
   b.promote_to_float({0});
   Element x = b.x(0);
-  if (const auto eps = real(b.call, 1); eps && *eps >= 0) x = max(min(x, 1 - *eps), *eps);
+  if (const auto eps = real(b.call, 1); eps && *eps >= 0) x = min(max(x, *eps), 1 - *eps);
   return log(x / (1 - x));
 }
 Element logical_not_body(Body& b) {

@@ -90,3 +90,28 @@ def test_a_number_is_refused_where_it_is_given(name):
         torch.manual_seed(1)
         assert compiled(other) == expected
         assert other._version == x._version and torch.equal(other.view(torch.int32), x.view(torch.int32))
+
+
+NUMBERS = {
+    "fill_": lambda x, n: x.fill_(n), "masked_fill_": lambda x, n: x.masked_fill_(x > 1, n), "clamp_": lambda x, n: x.clamp_(n), "add_": lambda x, n: x.add_(n), "alpha": lambda x, n: x.add_(x, alpha=n),
+    "full_like": torch.full_like, "new_full": lambda x, n: x.new_full((2,), n), "index_fill_": lambda x, n: x.index_fill_(0, torch.tensor([0]), n), "scatter_": lambda x, n: x.scatter_(0, torch.tensor([0]), n),
+    "an assignment": lambda x, n: x.__setitem__(0, n), "pad": lambda x, n: F.pad(x, (1, 1), value=n), "where": lambda x, n: torch.where(x > 1, x, n), "threshold": lambda x, n: F.threshold(x, n, n), "logit": torch.logit,
+}
+
+
+@pytest.mark.parametrize("operator", NUMBERS)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.float16], ids=str)
+def test_numbers_that_do_not_fit(operator, dtype):
+    f = NUMBERS[operator]
+    compiled = magneto.compile(f)
+    for number in (1, 1, 0.5, -1.5, 127.5, 300, -129.0, 1e5, 2.0**31, float("inf")):
+        seen = []
+        for call in (f, compiled):
+            x = torch.tensor([3, 1]).to(dtype)
+            try:
+                result = call(x, number)
+                result = None if result is None else (result.dtype, result.tolist())
+            except RuntimeError as error:
+                result = str(error)
+            seen.append(repr((result, x.tolist(), x._version)))
+        assert seen[0] == seen[1], number

@@ -6,6 +6,7 @@ storage can be a leaf's, or the result of an operator on a leaf, so that its vie
 """
 
 import dataclasses
+import functools
 
 import torch
 
@@ -59,6 +60,15 @@ def span(sizes, strides):
     return 1 + sum((n - 1) * s for n, s in zip(sizes, strides)) if all(sizes) else 0
 
 
+@functools.lru_cache(4096)
+def places(count, items):
+    """Which elements of a storage its inputs have: items are sizes, strides and offset of each."""
+    inside = torch.zeros(count, dtype=torch.bool)
+    for sizes, strides, offset in items:
+        inside[torch.arange(count).as_strided(sizes, strides, offset).reshape(-1)] = True
+    return inside, int(inside.sum())
+
+
 def guard(count, dtype, device):
     """Numbers that show up at once where they are read."""
     at = torch.arange(count, device=device)
@@ -102,11 +112,9 @@ class World:
             dtype = DTYPES[here[0].dtype]
             facts = program.storages.get(letter, {})
             count = max(item.offset + span(item.sizes, strides[item.name]) for item in here) + facts.get("tail", 0)
-            flat, inside = guard(count, dtype, "cpu"), torch.zeros(count, dtype=torch.bool)
-            for item in here:
-                at = torch.arange(count).as_strided(item.sizes, strides[item.name], item.offset).reshape(-1)
-                inside[at] = True
-            flat[inside] = numbers(here[0].content, int(inside.sum()), dtype, generator)
+            flat = guard(count, dtype, "cpu")
+            inside, how_many = places(count, tuple((tuple(item.sizes), tuple(strides[item.name]), item.offset) for item in here))
+            flat[inside] = numbers(here[0].content, how_many, dtype, generator)
             if perturb is not None:
                 flat = perturb(flat, inside)
             flat = flat.to(device)

@@ -45,7 +45,10 @@ def user_frames(error):
 
 
 class Picture:
-    def __init__(self):
+    """`rough`: without the elements of tensors, which `values` has."""
+
+    def __init__(self, rough=False):
+        self.rough = rough
         self.lines = []
         self.values = []  # (path, tensor), for comparisons that allow rounding
         self.seen = {}
@@ -95,14 +98,17 @@ class Picture:
             ("conj", t.is_conj()), ("neg", t.is_neg()), (f"on {t.device}", t.device.type != "cpu")) if holds)
         dtype = str(t.dtype).removeprefix("torch.")
         head = f"{type(t).__name__} {dtype} {list(t.shape)} {place}{marks}, storage {storage}"
-        with torch.no_grad():
-            data = t.detach().to_dense() if t.layout is not torch.strided else t.detach()
-            data = data.cpu().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).reshape(-1)
-            crc = zlib.crc32(data.view(torch.uint8).numpy().tobytes()) if data.numel() else 0
-            shown = data[:8].tolist()
-        self.rough_lines[len(self.lines)] = f"{path}: {head}"
+        data = t.detach()
+        if t.layout is not torch.strided:
+            data = data.to_dense()
+        data = data.cpu().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).reshape(-1)
         self.values.append((path, data))
-        self.add(path, f"{head}, = {shown}{' ...' if data.numel() > 8 else ''} #{crc:08x}")
+        if self.rough:
+            self.add(path, head)
+        else:
+            crc = zlib.crc32(data.view(torch.uint8).numpy().tobytes()) if data.numel() else 0
+            self.rough_lines[len(self.lines)] = f"{path}: {head}"
+            self.add(path, f"{head}, = {data[:8].tolist()}{' ...' if data.numel() > 8 else ''} #{crc:08x}")
         if t.is_leaf and t.requires_grad and not is_result:
             self.leaves.append((path, t))
         # An argument that is no leaf any more was written to: its gradient is a result, too.
@@ -195,8 +201,9 @@ class Picture:
 
     def draw_process_state(self):
         """The generators' states and the modes, as the call left them."""
-        draws = (torch.get_rng_state().numpy().tobytes(), repr(random.getstate()).encode(),
-                 repr(numpy.random.get_state()).encode())
+        kind, numbers, *place = numpy.random.get_state()
+        draws = (torch.get_rng_state().numpy().tobytes(), repr(hash(random.getstate())).encode(),
+                 numbers.tobytes() + repr((kind, place)).encode())
         for name, bits in zip(("torch", "random", "numpy"), draws):
             self.add(f"rng of {name}", f"#{zlib.crc32(bits):08x}")
         self.add("modes", f"grad {torch.is_grad_enabled()}, inference {torch.is_inference_mode_enabled()}, "

@@ -12,6 +12,7 @@ import ast
 import contextlib
 import copy
 import dataclasses
+import gc
 import io
 import itertools
 import linecache
@@ -527,6 +528,9 @@ class World:
             if "r" in self.scope:
                 picture.draw_gradients()
         picture.lines += [f"printed: {scrub(line)}" for line in out.getvalue().splitlines()]
+        picture.let_go()
+        raised = None  # its traceback may hold this frame
+        gc.collect()
         return picture
 
 
@@ -562,8 +566,22 @@ def kind_of_line(x, y):
     return "structure"
 
 
+@contextlib.contextmanager
+def collected_after_steps():
+    """What is held by a cycle ends at the same time in both worlds: after the step, not whenever the collector runs."""
+    was = gc.isenabled()
+    gc.disable()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was:
+            gc.enable()
+
+
 def check(program, backend="magneto"):
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), collected_after_steps():
         warnings.simplefilter("ignore")
         magneto.reset()
         try:

@@ -62,6 +62,10 @@ class Picture:
     def text(self, rough=False):
         return [self.rough_lines.get(n, line) for n, line in enumerate(self.lines)] if rough else self.lines
 
+    def let_go(self):
+        """Of what was drawn: a picture that is kept must not keep objects alive whose end can be seen."""
+        self.seen, self.leaves, self.outputs, self.keep, self.raised = {}, [], [], [], None
+
     def add(self, path, text):
         self.lines.append(f"{path}: {text}")
 

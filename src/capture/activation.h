@@ -44,6 +44,8 @@ class Director {
   virtual bool records() const { return false; }
   /// A frame that it wanted runs in CPython, unseen.
   virtual void missed(Frame* frame) { (void)frame; }
+  /// CPython is about to raise the error that is set inside of a generator, where it waits.
+  virtual void thrown(Frame* frame) { (void)frame; }
 };
 
 struct Instruction;

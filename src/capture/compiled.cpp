@@ -129,6 +129,7 @@ PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject*
       warn_of_fault(*self->state, {}, fault.what());
       return plain_call(self, args, nargsf, kwnames);
     }
+    if (segment && segment->returns && lets_an_end_go(*segment, context, nullptr)) segment = nullptr;
     if (segment && !segment->returns) {
       return run_session(self, args, positional, kwnames, std::move(segment), &context);
     }

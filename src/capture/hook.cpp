@@ -41,6 +41,7 @@ static bool can_run(PyThreadState* thread, Frame* frame) {
 
 static PyObject* eval_frame(PyThreadState* thread, Frame* frame, int throwing) {
   Director* director = current_director();
+  if (throwing && director != nullptr && director->records()) director->thrown(frame);
   if (director == nullptr || throwing || !director->wants(thread, frame)) return run_elsewhere(thread, frame, throwing);
   if (can_run(thread, frame)) return Activation(thread, frame, *director).run();
   director->missed(frame);

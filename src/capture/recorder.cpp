@@ -39,6 +39,8 @@ void Recorder::let_all_go() {
   const std::vector<Pending> effects = std::exchange(effects_, {});
   table_.clear();
   mortal_.clear();
+  endless_.clear();
+  segment_ = std::make_unique<Segment>();  // what guards hold
   for (PyObject* object : held) Py_DECREF(object);
 }
 
@@ -71,11 +73,16 @@ void Recorder::enter_outside(PyObject* object, SourceId source) {
   entry.cls = Info::Class::kOutside;
   entry.source = source;
   enter(object, entry);
-  if (guards().sources.floating(source)) note_whole(object);
+  if (guards().sources.floating(source))
+    note_whole(object);
+  else
+    owned(object);
 }
 
 void Recorder::add_pinned_root(PyObject* object, PyObject* name) {
-  if (!info(object)) enter_outside(object, guards().sources.pinned({}, name));
+  if (info(object)) return;
+  enter_outside(object, guards().sources.pinned({}, name));
+  endless_.insert(object);  // whoever holds the recordings holds it, too
 }
 
 void Recorder::alias_root(SourceId source, PyObject* object) {
@@ -250,7 +257,7 @@ void Recorder::add_slot_roots(bool function_is_fixed) {
       } else {
         enter_outside(object, source);
         const bool is_held = !held_.empty() && held_.back() == object;
-        if (is_held && Py_REFCNT(object) <= 3 && holds_an_end(object)) mortal_.push_back(object);
+        if (is_held && !is_tensor(object)) mortal_.push_back(object);
       }
     } else if (i >= locals) {  // an empty local is not read; the call protocol's NULL is
       SourceId source = guards().sources.root(i, name);
@@ -378,7 +385,7 @@ void Recorder::spoil_by_read(Activation& self, const std::string& name) {
 // C code runs operators and reads data where no primitive sees it: sum() of a generator adds tensors that nobody asked
 // for, all() and sorted() ask tensors for their truth.
 void Recorder::settled(Activation& self) try {
-  if (has_ends_ && (active_ || !held_.empty())) end_with_code(self);
+  if (has_ends_) end_with_code(self);
   if (!active_) return;
   const bool has_read = trace_->data_reads() != 0;
   if (!has_read && !trace_->has_unclaimed() && loose_.empty()) return;
@@ -576,6 +583,7 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
     Effect effect;
     effect.kind = pending.kind;
     effect.generic = pending.generic;
+    effect.takes_out = pending.takes_out;
     effect.callable = pending.callable;
     if (pending.kind == Effect::Kind::kCall) {
       for (Ref& arg : pending.args) effect.args.push_back(writer.write(arg.get()));

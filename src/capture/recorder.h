@@ -58,6 +58,8 @@ class Recorder final : public Semantics, public Provenance {
   void enter_frame(Activation& activation);
   void finished(PyObject* generator);    ///< it returned: its end runs no code any more
   void resumed(Activation& activation);  ///< a generator
+  void thrown(Frame* frame);             ///< an exception goes into a generator
+  static PyObject* on_death(PyObject* capsule, PyObject* reference);
 
   /// Ends the recording. nullptr: it cannot be repeated (see failure()). Everything pending is computed; throws
   /// nothing: what an operator raises then is left as a Python error and `nullptr` is returned with failed_flush().
@@ -139,6 +141,7 @@ class Recorder final : public Semantics, public Provenance {
   struct Pending {  // an effect whose recipes are written at the end
     Effect::Kind kind;
     bool generic = true;
+    bool takes_out = false;
     Ref target, key, value, callable;
     std::vector<Ref> args;
   };
@@ -147,12 +150,16 @@ class Recorder final : public Semantics, public Provenance {
   Info* info(PyObject* object);
   void enter(PyObject* object, Info info);
   bool watch_death(PyObject* object);  ///< generators, and objects whose end runs code: not held, their death is seen
-  static PyObject* on_death(PyObject* capsule, PyObject* reference);
   void enter_made(PyObject* object);
   void release_dead();  ///< made objects that only the table holds, and with them the tensors that they hold
   void let_dead_go();
   void let_all_go();  ///< what a recording held that is over
   void end_with_code(Activation& self);
+  /// With it ends an object that runs code then, as far as one can know here; `unknown` as for LetGo::runs_code.
+  bool holds_an_end(PyObject* object, bool unknown = true);
+  void spoil_by_end(const char* what);
+  void owned(PyObject* object);       ///< by a guard
+  void taken_away(PyObject* object);  ///< from where it stands outside; may be nullptr
   bool is_made(PyObject* object) {
     Info* i = info(object);
     return i && i->cls == Info::Class::kMade;
@@ -336,7 +343,8 @@ class Recorder final : public Semantics, public Provenance {
   };
   std::unordered_map<PyObject*, Watched> watched_;  // by weak reference (owned)
   size_t waiting_ = 0;                              // of those: the ones that run code
-  std::vector<PyObject*> mortal_;                   // in slots, held: with them such an object ends
+  std::vector<PyObject*> mortal_;                   // in slots, held: with them such an object may end
+  std::unordered_set<PyObject*> endless_;           // known, and no such object ends with them
   bool has_ends_ = false;                           // there was one of either
   PyObject* death_callback_ = nullptr;
   std::unordered_map<PyObject*, size_t> dict_index_;

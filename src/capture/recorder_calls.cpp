@@ -6,6 +6,7 @@
 #include "capture/hook.h"
 #include "capture/recorder.h"
 #include "capture/recorder_calls_internal.h"
+#include "capture/recorder_ends_internal.h"
 #include "capture/recorder_torch_internal.h"
 #include "capture/script.h"
 #include "capture/tensor_meta.h"
@@ -666,6 +667,7 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       } else if (!is_made(first)) {
         return stop(self, Stop::kUnknownObject, name);
       }
+      if (is_outside(first)) taken_away(attribute_there(first, attribute));
       PyObject* result = raw();
       if (result && is_outside(first)) {
         record_set(Effect::Kind::kSetAttr, first, attribute, value, true);

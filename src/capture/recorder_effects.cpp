@@ -21,6 +21,14 @@ static PyObject* plain_copy(PyObject* dict) {
   return PyErr_Occurred() ? nullptr : copy.release();
 }
 
+/// Whether a container may lose what it holds by this method.
+static bool takes_out(PyObject* container, const std::string& method) {
+  if (!PyList_Check(container) && !PyDict_Check(container) && !PyAnySet_Check(container)) return true;
+  for (const char* adds : {"append", "extend", "insert", "reverse", "sort", "setdefault", "move_to_end", "set.add"})
+    if (method.find(adds) != std::string::npos) return false;
+  return true;
+}
+
 PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass cls, PyObject* const* args,
                                 size_t nargsf, PyObject* kwnames, PyObject* bound) {
   size_t count = total_count(nargsf, kwnames);
@@ -86,7 +94,8 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
   if (!method) return stop(self, Stop::kEffect, name);
   PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
   if (!result) return nullptr;
-  record_call(method.get(), repeated.data(), repeated.size());
+  const int number = record_call(method.get(), repeated.data(), repeated.size());
+  if (number >= 0) effects_[static_cast<size_t>(number)].takes_out = takes_out(target, name);
   if (PyDict_Check(target)) {
     if (sets_one_key) {
       make_dirty(target, args[first]);
@@ -159,11 +168,6 @@ void Recorder::note_changed(PyObject* target, bool by_attribute) {
 }
 
 // An effect holds what it puts somewhere, here and on replay: nothing that must end in time.
-static bool must_end_in_time(PyObject* object) {
-  if (!object || is_value(object) || is_tensor(object) || PyType_Check(object)) return false;
-  return ends_with_code(object) || holds_an_end(object);
-}
-
 void Recorder::record_set(Effect::Kind kind, PyObject* target, PyObject* key, PyObject* value, bool generic) try {
   fault_point("note");
   Pending effect;
@@ -174,10 +178,7 @@ void Recorder::record_set(Effect::Kind kind, PyObject* target, PyObject* key, Py
   effect.value = Ref::share(value);
   effects_.push_back(std::move(effect));
   note_changed(target, kind == Effect::Kind::kSetAttr);
-  if (must_end_in_time(value)) {
-    has_ends_ = true;
-    spoil(*Activation::innermost(), Stop::kFinalizer, "it is put somewhere");
-  }
+  if (value && holds_an_end(value)) spoil_by_end("it is put somewhere");
 } catch (const std::exception& error) {
   fault(error.what());
 }
@@ -190,10 +191,8 @@ int Recorder::record_call(PyObject* callable, PyObject* const* args, size_t coun
   for (size_t i = 0; i < count; ++i) effect.args.push_back(Ref::share(args[i]));
   effects_.push_back(std::move(effect));
   if (count > 0) note_changed(args[0], false);
-  if (count > 1 && std::any_of(args + 1, args + count, must_end_in_time)) {
-    has_ends_ = true;
-    spoil(*Activation::innermost(), Stop::kFinalizer, "it is put somewhere");
-  }
+  if (count > 1 && std::any_of(args + 1, args + count, [this](PyObject* arg) { return holds_an_end(arg); }))
+    spoil_by_end("it is put somewhere");
   return static_cast<int>(effects_.size()) - 1;
 } catch (const std::exception& error) {
   fault(error.what());

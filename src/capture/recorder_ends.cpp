@@ -37,7 +37,7 @@ static bool passes_exit_on(Frame* frame, PyCodeObject* code, const CodeText& tex
     } else if (name == "CALL_INTRINSIC_1") {
       constexpr int kStopIterationError = 3;  // 3.12: a StopIteration becomes a RuntimeError, nothing else changes
       if (instruction.argument != kStopIterationError) return false;
-    } else if (name == "RERAISE") {
+    } else if (name == "RERAISE" || name == "CLEANUP_THROW") {  // the latter looks for a StopIteration
       Handler handler;
       if (!find_handler(code, instruction.at, &handler)) return true;
       index = handler.target;
@@ -79,6 +79,8 @@ bool ends_with_code(PyObject* object) {
   return is_python_class(Py_TYPE(object)) && _PyType_Lookup(Py_TYPE(object), name);
 }
 
+static PyMethodDef death_method = {"on_death", Recorder::on_death, METH_O, nullptr};
+
 PyObject* Recorder::on_death(PyObject* capsule, PyObject* reference) {
   auto* recorder = static_cast<Recorder*>(PyCapsule_GetPointer(capsule, nullptr));
   auto found = recorder->watched_.find(reference);
@@ -86,6 +88,7 @@ PyObject* Recorder::on_death(PyObject* capsule, PyObject* reference) {
     const Watched watched = found->second;
     recorder->watched_.erase(found);
     recorder->table_.erase(watched.object);
+    recorder->endless_.erase(watched.object);
     Py_DECREF(reference);
     if (!watched.runs_code) return Py_NewRef(Py_None);
     --recorder->waiting_;
@@ -109,13 +112,20 @@ void Recorder::finished(PyObject* generator) {
     }
 }
 
-// One that nobody of the recording knows, and that has code for its end, is being closed because that has come: the
-// last reference was in an object from outside. (C code may make and walk others: zip over an object with __iter__.)
+// One that nobody of the recording knows, and that has code for its end, is walked by an object from outside. (C code
+// may make and walk others: zip over an object with __iter__.)
 void Recorder::resumed(Activation& activation) {
   PyObject* generator = frame_generator(activation.frame());
-  if (!active_ || info(generator) || !ends_with_code(generator)) return;
-  has_ends_ = true;
-  spoil(*Activation::innermost(), Stop::kFinalizer, Py_TYPE(generator)->tp_name);
+  if (active_ && !info(generator) && ends_with_code(generator)) spoil_by_end(Py_TYPE(generator)->tp_name);
+}
+
+// An exception is thrown into a generator, and CPython runs what its handlers do: that is not recorded. A generator
+// that ends gets a GeneratorExit.
+void Recorder::thrown(Frame* frame) {
+  const ErrorAside aside;
+  const bool ends = aside.type() && PyErr_GivenExceptionMatches(aside.type(), PyExc_GeneratorExit);
+  const bool is_generator = (frame_code(frame)->co_flags & CO_GENERATOR) != 0;
+  if (active_ && !(ends && is_generator && !ends_with_code(frame_generator(frame)))) spoil_by_end("it ends here");
 }
 
 bool Recorder::watch_death(PyObject* object) {
@@ -124,9 +134,8 @@ bool Recorder::watch_death(PyObject* object) {
   // One without handlers may delegate to one that has some, and must let it end in time.
   if (!runs_code && !PyGen_CheckExact(object)) return false;
   if (!death_callback_) {
-    static PyMethodDef method = {"on_death", on_death, METH_O, nullptr};
     Ref capsule = Ref::take(PyCapsule_New(this, nullptr, nullptr));
-    death_callback_ = capsule ? PyCFunction_New(&method, capsule.get()) : nullptr;
+    death_callback_ = capsule ? PyCFunction_New(&death_method, capsule.get()) : nullptr;
   }
   PyObject* reference = death_callback_ ? PyWeakref_NewRef(object, death_callback_) : nullptr;
   if (!reference) {
@@ -139,40 +148,115 @@ bool Recorder::watch_death(PyObject* object) {
   return true;
 }
 
-bool holds_an_end(PyObject* object) {
-  struct Search {
-    std::vector<PyObject*> next;
-    size_t left = 20'000;
-    bool found = false;
-  } search;
-  const auto look = [](PyObject* part, void* argument) -> int {
-    auto& in = *static_cast<Search*>(argument);
-    if (Py_REFCNT(part) > 2 || !PyObject_IS_GC(part) || is_tensor(part) || PyType_Check(part) || PyModule_Check(part))
-      return 0;
-    if (in.left == 0 || ends_with_code(part)) {
-      in.found = true;
-      return 1;
-    }
-    --in.left;
-    in.next.push_back(part);
+// Functions that are called when the object has ended; not ours, which only looks.
+static bool has_callback(PyObject* object) {
+  if (!PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) return false;
+  auto* reference = reinterpret_cast<PyWeakReference*>(*PyObject_GET_WEAKREFS_LISTPTR(object));
+  for (; reference; reference = reference->wr_next) {
+    PyObject* callback = reference->wr_callback;
+    if (callback &&
+        !(PyCFunction_Check(callback) && reinterpret_cast<PyCFunctionObject*>(callback)->m_ml == &death_method))
+      return true;
+  }
+  return false;
+}
+
+PyObject* attribute_there(PyObject* owner, PyObject* name) {
+  PyObject* member = _PyType_Lookup(Py_TYPE(owner), name);
+  if (member && Py_TYPE(member) == &PyMemberDescr_Type) {
+    Ref value = Ref::take(PyObject_GenericGetAttr(owner, name));
+    PyErr_Clear();
+    return value.get();
+  }
+  PyObject** dict = _PyObject_GetDictPtr(owner);
+  PyObject* value = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
+  PyErr_Clear();
+  return value;
+}
+
+// What nobody lets go, or what holds nothing.
+static bool is_of_no_interest(PyObject* object) {
+  if (!object || is_value(object) || PyType_Check(object) || PyModule_Check(object)) return true;
+  if (!is_tensor(object)) return false;
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  return (!dict || !*dict || PyDict_GET_SIZE(*dict) == 0) && !has_callback(object);
+}
+
+void LetGo::drop(PyObject* object) {
+  if (is_of_no_interest(object)) return;
+  Py_ssize_t& count = seen_[object];
+  if (count < 0 || ++count + (aside_ ? aside_(object) : 0) < Py_REFCNT(object)) return;
+  count = kEnds;
+  next_.push_back(object);
+}
+
+void LetGo::end(PyObject* object) {
+  if (is_of_no_interest(object)) return;
+  Py_ssize_t& count = seen_[object];
+  if (count < 0) return;
+  count = kEnds;
+  next_.push_back(object);
+}
+
+void LetGo::parts_of(PyObject* container) {
+  if (is_tensor(container)) {
+    PyObject** dict = _PyObject_GetDictPtr(container);
+    return drop(dict ? *dict : nullptr);
+  }
+  const auto look = [](PyObject* part, void* self) {
+    static_cast<LetGo*>(self)->drop(part);
     return 0;
   };
-  search.next.push_back(object);
-  while (!search.found && !search.next.empty()) {
-    PyObject* part = search.next.back();
-    search.next.pop_back();
-    if (traverseproc traverse = Py_TYPE(part)->tp_traverse) traverse(part, look, &search);
+  if (!PyObject_IS_GC(container)) return;
+  if (traverseproc traverse = Py_TYPE(container)->tp_traverse) traverse(container, look, this);
+}
+
+bool LetGo::runs_code(bool unknown) {
+  for (size_t count = 0; !next_.empty(); ++count) {
+    PyObject* object = next_.back();
+    next_.pop_back();
+    if (count == kMost) return unknown;
+    if (ends_with_code(object) || (callbacks_ && has_callback(object))) return true;
+    parts_of(object);
   }
-  return search.found;
+  return false;
+}
+
+// The table, the guards and copies of containers hold what the program may let go. Whatever the recording knows may be
+// held by them alone. Functions and modules are keys of weak dictionaries, in torch itself: their callbacks only
+// forget.
+bool Recorder::holds_an_end(PyObject* object, bool unknown) {
+  if (is_of_no_interest(object) || endless_.count(object)) return false;
+  LetGo search(
+      [this](PyObject* part) -> Py_ssize_t { return info(part) && !endless_.count(part) ? Py_REFCNT(part) : 0; });
+  search.ignore_callbacks();
+  search.end(object);
+  if (search.runs_code(unknown)) return true;
+  for (const auto& [part, count] : search.seen())  // what is made here may still change unseen, and generators go on
+    if (count == LetGo::kEnds && is_outside(part) && !PyGen_CheckExact(part)) endless_.insert(part);
+  return false;
+}
+
+void Recorder::spoil_by_end(const char* what) {
+  has_ends_ = true;
+  spoil(*Activation::innermost(), Stop::kFinalizer, what);
+}
+
+// What a guard compares with lives as long as the recording. An object that runs code at its end, or that holds one,
+// would end late where the program overwrites it: it is read outside of recordings, and is a slot for the next one.
+void Recorder::owned(PyObject* object) {
+  if (active_ && holds_an_end(object, false)) spoil_by_end("a guard would keep it alive");
+}
+
+// The program takes it away from a place.
+void Recorder::taken_away(PyObject* object) {
+  if (active_ && !is_of_no_interest(object) && holds_an_end(object)) spoil_by_end("it may end here");
 }
 
 // The content before the first change by the recording itself: later reads of the whole are guarded against it.
 void Recorder::snapshot(PyObject* container) try {
   if (originals_.count(container)) return;
-  if (holds_an_end(container)) {
-    has_ends_ = true;
-    spoil(*Activation::innermost(), Stop::kFinalizer, "it may end here");
-  }
+  if (holds_an_end(container)) spoil_by_end("it may end here");
   PyObject* copy = nullptr;
   if (PyODict_Check(container))
     copy = PyObject_CallOneArg(reinterpret_cast<PyObject*>(&PyODict_Type), container);
@@ -194,8 +278,11 @@ void Recorder::snapshot(PyObject* container) try {
 void Recorder::end_with_code(Activation& self) {
   const ErrorAside aside;
   if (waiting_ > 0) let_dead_go();
-  for (PyObject* object : mortal_)
-    if (active_ && Py_REFCNT(object) == 1) spoil(self, Stop::kFinalizer, "it ends here");
+  for (PyObject*& object : mortal_)
+    if (active_ && object && Py_REFCNT(object) == 1) {
+      if (holds_an_end(object)) spoil(self, Stop::kFinalizer, "it ends here");
+      object = nullptr;
+    }
   if (!active_) let_all_go();
 }
 
@@ -227,6 +314,7 @@ void Recorder::let_dead_go() {
       PyObject* object = held_[i];
       if (!object || !is_dead(object)) continue;
       table_.erase(object);
+      endless_.erase(object);
       held_[i] = nullptr;
       Py_DECREF(object);
       again = true;

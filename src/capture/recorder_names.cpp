@@ -2,6 +2,7 @@
 #include "capture/faults.h"
 #include "capture/hook.h"
 #include "capture/recorder.h"
+#include "capture/recorder_ends_internal.h"
 #include "capture/recorder_torch_internal.h"
 #include "capture/tensor_meta.h"
 
@@ -34,6 +35,7 @@ int Recorder::store_global(Activation& self, PyObject* name, PyObject* value) {
   PyObject* globals = self.frame()->f_globals;
   if (!info(globals)) enter_outside(globals, guards().sources.pinned({}, nullptr));
   if (!value) note_key(self, globals, name, nullptr, {});  // what is deleted must be there at every call
+  taken_away(PyDict_GetItemWithError(globals, name));
   int status = Semantics::store_global(self, name, value);
   if (status == 0) {
     record_set(Effect::Kind::kSetItem, globals, name, value, true);
@@ -71,6 +73,7 @@ int Recorder::store_cell(Activation& self, PyObject* cell, PyObject* value) {
       if (!content) PyErr_Clear();
       if (content && floating(content.get())) resolve(content.get());
     }
+    taken_away(PyCell_GET(cell));
     record_set(Effect::Kind::kSetCell, cell, nullptr, value, true);
     originals_.emplace(cell, Py_NewRef(Py_None));  // from now on its content is ours
   }
@@ -335,6 +338,7 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
       return stop_status(self, Stop::kTensorAttribute, PyUnicode_AsUTF8(name));
     if (PyObject* dict = instance_dict(owner); !value && dict && is_outside(owner))
       note_key(self, dict, name, owner, source_of(owner));
+    taken_away(attribute_there(owner, name));
     int status = Semantics::store_attr(self, owner, name, value);
     if (status == 0) {
       record_set(Effect::Kind::kSetAttr, owner, name, value, true);
@@ -354,6 +358,7 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
   if (!is_outside(owner)) return stop_status(self, Stop::kUnknownObject, Py_TYPE(owner)->tp_name);
   if (PyModule_Check(owner)) {
     if (!value) note_key(self, PyModule_GetDict(owner), name, nullptr, source_of(owner));
+    taken_away(attribute_there(owner, name));
     int status = Semantics::store_attr(self, owner, name, value);
     if (status == 0) {
       record_set(Effect::Kind::kSetAttr, owner, name, value, false);
@@ -383,6 +388,7 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
       note_member(owner, name, there.get());
     }
   }
+  taken_away(attribute_there(owner, name));
   int status = Semantics::store_attr(self, owner, name, value);
   if (status == 0) {
     record_set(Effect::Kind::kSetAttr, owner, name, value, true);

@@ -178,6 +178,7 @@ void Recorder::pin(PyObject* object) try {
   guards().steps.push_back({FloatingStep::Kind::kPinned, known->source, {}, Ref::share(object), {}, {}, 0, {}});
   Source floating = guards().sources[known->source];
   known->source = guards().sources.pinned(floating.parent, floating.key.get());
+  owned(object);
 } catch (const std::exception& error) {
   fault(error.what());
 }
@@ -500,6 +501,7 @@ void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObjec
     symbol_of_[{dict, key_string(key)}] = new_symbol(PyLong_AsLongLong(value));
   }
   guard.keys.push_back(std::move(check));
+  owned(value);
 } catch (const std::exception& error) {
   fault(error.what());
 }
@@ -628,6 +630,7 @@ void Recorder::note_cell(PyObject* cell) try {
     symbol_of_[{cell, std::string()}] = new_symbol(PyLong_AsLongLong(content));
   }
   guards().cells.push_back(std::move(guard));
+  owned(content);
 } catch (const std::exception& error) {
   fault(error.what());
 }
@@ -637,6 +640,7 @@ void Recorder::note_member(PyObject* object, PyObject* name, PyObject* result) t
   Info* known = info(object);
   if (!known || known->cls != Info::Class::kOutside || is_dirty(object, name)) return;
   if (!reads_.insert({object, name}).second) return;
+  owned(result);
   if (guards().sources.floating(known->source)) {
     resolve(object);
     guards().steps.push_back(

@@ -20,6 +20,7 @@ struct Effect {
   enum class Kind : unsigned char { kSetAttr, kSetItem, kSetCell, kCall };
   Kind kind = Kind::kCall;
   bool generic = true;        ///< kSetAttr: below the class's own __setattr__
+  bool takes_out = false;     ///< kCall: the first argument may lose what it holds
   Recipe target, key, value;  ///< value kNull: delete
   Ref callable;               ///< kCall
   std::vector<Recipe> args;

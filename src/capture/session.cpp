@@ -269,24 +269,65 @@ static bool is_held(Frame* frame) {
   return frame->frame_obj != nullptr && Py_REFCNT(reinterpret_cast<PyObject*>(frame->frame_obj)) > 1;
 }
 
-/// What the frame alone holds, what the segment lets go and what runs code at its end: that would come after all
-/// effects.
-static bool lets_an_end_go(const Activation& activation, const Segment& segment, GuardContext& context) {
-  if (segment.effects.empty()) return false;
-  const auto is_end = [](PyObject* object) {
-    return object && !is_value(object) && !is_tensor(object) && Py_REFCNT(object) == 1 &&
-           (ends_with_code(object) || holds_an_end(object));
+/// The floating objects that a recipe names.
+static void each_named(const Recipe& recipe, GuardContext& context, LetGo& search) {
+  if (recipe.kind == Recipe::Kind::kSource) search.keep(context.at(recipe.source));
+  for (const Recipe& part : recipe.parts) each_named(part, context, search);
+}
+
+/// What stands where the effect puts something; nullptr: nothing, or something that is not looked at.
+static PyObject* replaced(const Effect& effect, PyObject* target, PyObject* key) {
+  if (effect.kind == Effect::Kind::kSetCell) return PyCell_Check(target) ? PyCell_GET(target) : nullptr;
+  if (!key) return nullptr;
+  if (effect.kind == Effect::Kind::kSetAttr) return attribute_there(target, key);
+  if (PyDict_Check(target)) {
+    PyObject* value = PyDict_GetItemWithError(target, key);
+    PyErr_Clear();
+    return value;
+  }
+  if (!PyList_Check(target) || !PyLong_CheckExact(key)) return nullptr;
+  Py_ssize_t index = PyLong_AsSsize_t(key);
+  PyErr_Clear();
+  if (index < 0) index += PyList_GET_SIZE(target);
+  return index >= 0 && index < PyList_GET_SIZE(target) ? PyList_GET_ITEM(target, index) : nullptr;
+}
+
+static void drop_replaced(const Segment& segment, GuardContext& context, LetGo& search) {
+  const auto found = [&](const Recipe& recipe) {
+    if (recipe.kind == Recipe::Kind::kSource) return context.at(recipe.source);
+    return recipe.kind == Recipe::Kind::kConstant ? recipe.object.get() : nullptr;
   };
-  const auto is_kept = [&](PyObject* object) {
-    return std::any_of(segment.stack.begin(), segment.stack.end(), [&](const Recipe& recipe) {
-      return recipe.kind == Recipe::Kind::kSource && context.at(recipe.source) == object;
-    });
-  };
-  for (const auto& [slot, recipe] : segment.locals)
-    if (PyObject* object = activation.local(slot); is_end(object) && !is_kept(object)) return true;
-  for (int i = 0; i < activation.stack_depth(); ++i)
-    if (PyObject* object = activation.stack(i); is_end(object) && !is_kept(object)) return true;
-  return false;
+  c10::SmallVector<std::pair<PyObject*, PyObject*>, 8> places;  // each loses what it holds once
+  for (const Effect& effect : segment.effects) {
+    const bool is_call = effect.kind == Effect::Kind::kCall;
+    if (is_call && !effect.takes_out) continue;
+    PyObject* target = found(is_call ? effect.args[0] : effect.target);
+    PyObject* key = is_call ? nullptr : found(effect.key);
+    if (!target) continue;
+    if (std::find(places.begin(), places.end(), std::pair(target, key)) != places.end()) continue;
+    places.emplace_back(target, key);
+    if (is_call)
+      search.parts_of(target);
+    else
+      search.drop(replaced(effect, target, key));
+  }
+}
+
+bool lets_an_end_go(const Segment& segment, GuardContext& context, const Activation* activation) {
+  if (segment.effects.empty() && !activation) return false;
+  LetGo search([&](PyObject* object) {
+    return std::count_if(context.keep.begin(), context.keep.end(),
+                         [&](const Ref& kept) { return kept.get() == object; });
+  });
+  drop_replaced(segment, context, search);
+  if (activation) {
+    each_named(segment.result, context, search);
+    for (const auto& [slot, recipe] : segment.locals) each_named(recipe, context, search);
+    for (const Recipe& recipe : segment.stack) each_named(recipe, context, search);
+    for (const auto& [slot, recipe] : segment.locals) search.drop(activation->local(slot));
+    for (int i = 0; i < activation->stack_depth(); ++i) search.drop(activation->stack(i));
+  }
+  return !search.is_empty() && search.runs_code();
 }
 
 Director::Go Session::at_boundary(Activation& activation) {
@@ -321,7 +362,7 @@ Director::Go Session::at_boundary(Activation& activation) {
 
   if (first_segment_) {
     auto segment = std::move(first_segment_);
-    return apply(*root, *segment, first_context_);
+    if (!lets_an_end_go(*segment, first_context_, &activation)) return apply(*root, *segment, first_context_);
   }
   std::vector<PyObject*> roots;
   bool arguments = collect_roots(*root, roots);
@@ -329,7 +370,7 @@ Director::Go Session::at_boundary(Activation& activation) {
   context.roots = roots.data();
   context.root_count = roots.size();
   if (auto segment = find_segment(entry, context, arguments ? positional_ : 0, arguments ? kwnames_ : nullptr)) {
-    if (!lets_an_end_go(activation, *segment, context)) return apply(*root, *segment, context);
+    if (!lets_an_end_go(*segment, context, &activation)) return apply(*root, *segment, context);
     std::erase(entry.segments, segment);  // the next recording marks the instruction
     return begin_recording(*root, entry);
   }
@@ -703,6 +744,10 @@ void Session::missed(Frame* frame) {
   if (!recording()) return;
   const char* name = PyUnicode_AsUTF8(frame_code(frame)->co_qualname);
   top_->recorder->lose(name ? name : "a function");
+}
+
+void Session::thrown(Frame* frame) {
+  if (recording()) top_->recorder->thrown(frame);
 }
 
 void Session::faulted(Activation& activation, const char* what) {

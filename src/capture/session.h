@@ -63,6 +63,10 @@ Outcome run_segment(Segment& segment, GuardContext& context, BuildContext& built
 std::shared_ptr<Segment> find_segment(FrameCache::Entry& entry, GuardContext& context, size_t positional,
                                       PyObject* kwnames);
 
+/// Whether the segment takes away what runs code at its end, from slots of the frame (nullptr: it has none) or from
+/// objects outside: that code would run after the graph, and after other effects. Such a call is recorded instead.
+bool lets_an_end_go(const Segment& segment, GuardContext& context, const Activation* activation);
+
 class Session final : public Director {
  public:
   Session(CaptureState& state, PyObject* function, PyObject* self, PyObject* const* args, size_t positional,
@@ -87,6 +91,7 @@ class Session final : public Director {
   void faulted(Activation& activation, const char* what) override;
   bool records() const override { return recording(); }
   void missed(Frame* frame) override;
+  void thrown(Frame* frame) override;
 
  private:
   struct Root {

@@ -413,6 +413,146 @@ def f(x, log):
     same_logs(text, range(4), call)
 
 
+# What the second line puts somewhere, the fifth takes away again; in between nothing else may hold it.
+LET_GO = {
+    "an attribute": ("HOLDER.kept = it", "HOLDER.kept = None"),
+    "a deleted attribute": ("HOLDER.kept = it", "del HOLDER.kept"),
+    "a slot": ("SLOTTED.kept = it", "SLOTTED.kept = None"),
+    "an attribute of a tensor": ("C.kept = it", "C.kept = None"),
+    "an attribute of an argument": ("x.kept = it", "x.kept = None"),
+    "an entry": ("TABLE['kept'] = it", "TABLE['kept'] = None"),
+    "a deleted entry": ("TABLE['kept'] = it", "del TABLE['kept']"),
+    "an entry that is popped": ("TABLE['kept'] = it", "TABLE.pop('kept')"),
+    "an entry that is updated": ("TABLE['kept'] = it", "TABLE.update(kept=None)"),
+    "an element": ("LIST[0] = it", "LIST[0] = None"),
+    "an element that is popped": ("LIST.append(it)", "LIST.pop()"),
+    "elements that are cleared": ("LIST.append(it)", "LIST.clear(); LIST.append(0)"),
+    "a queue of one": ("QUEUE.append(it)", "QUEUE.append(None)"),
+    "a global": ("global KEPT; KEPT = it", "KEPT = None"),
+    "a deleted global": ("global KEPT; KEPT = it", "del KEPT"),
+    "a cell": ("put(it)", "put(None)"),
+    "a list of two": ("HOLDER.kept = [it, it]", "HOLDER.kept = None"),
+    "a list that is read": ("HOLDER.kept = [it]", "them = HOLDER.kept; HOLDER.kept = None; del them"),
+    "a list that is read and changed": ("HOLDER.kept = [it]", "them = HOLDER.kept; them.append(1); HOLDER.kept = None; them = None"),
+    "a list that is read as an attribute of an argument": ("x.kept = [it]", "them = x.kept; x.kept = None; del them"),
+    "an object that is read": ("HOLDER.kept = Box(); HOLDER.kept.it = it", "box = HOLDER.kept; HOLDER.kept = None; n = box.n; del box"),
+    "an attribute of a tensor that is let go": ("z = x.clone(); z.kept = it; HOLDER.kept = z; del z", "HOLDER.kept = None"),
+}
+HELD = {"itself": "steps(x, log)", "delegated to": "through(x, log)", "behind a generator expression": "(z for z in through(x, log))", "behind map": "map(abs, steps(x, log))", "behind zip": "zip(steps(x, log), [1, 2])"}
+
+
+@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize("place", LET_GO)
+def test_what_a_place_outside_lets_go_ends_in_time(place, held):
+    puts, lets_go = LET_GO[place]
+    text = f"""
+import collections, types
+HOLDER, TABLE, LIST, QUEUE, C = types.SimpleNamespace(), {{}}, [None], collections.deque([None], maxlen=1), torch.ones(2)
+class Slotted:
+    __slots__ = ["kept"]
+class Box:
+    n = 2
+SLOTTED = Slotted()
+def cell():
+    kept = None
+    def put(it):
+        nonlocal kept
+        kept = it
+    return put
+put = cell()
+def steps(x, log):
+    try:
+        yield x + 1
+        yield x + 2
+    finally:
+        log.append("ends")
+        log.append(len(log))
+def through(x, log):
+    yield from steps(x, log)
+def f(x, log):
+    it = {HELD[held]}
+    next(it)
+    {puts}
+    del it
+    y = x * 2
+    {lets_go}
+    log.append(len(log))
+    y = y + len(log)
+    log.append("returns")
+    return y
+"""
+    answers = []
+    for compiled in (False, True):
+        space = {"torch": torch}
+        exec(text, space)
+        f = magneto.compile(space["f"]) if compiled else space["f"]
+        answers.append([])
+        for k in range(5):
+            log = []
+            y = f(torch.full((2,), float(k)), log)
+            answers[-1].append((y.tolist(), list(log)))
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("place", LET_GO)
+@pytest.mark.parametrize("ends", ["0001011", "1001101"])
+def test_what_is_let_go_may_run_code_the_next_time(ends, place):
+    """The caller puts it there: in some calls something silent, in others what runs code at its end."""
+    puts, lets_go = LET_GO[place]
+    text = f"""
+import collections, types, weakref
+HOLDER, TABLE, LIST, QUEUE, C = types.SimpleNamespace(), {{}}, [None], collections.deque([None], maxlen=1), torch.ones(2)
+class Slotted:
+    __slots__ = ["kept"]
+class Box:
+    n = 2
+class Silent: pass
+class Ending:
+    def __init__(self, x, log): self.x, self.log = x, log
+    def __del__(self): self.log.append(self.x.tolist())
+SLOTTED = Slotted()
+def cell():
+    kept = None
+    def put(it):
+        nonlocal kept
+        kept = it
+    return put
+put = cell()
+def steps(x, log):
+    try:
+        yield x + 1
+        yield x + 2
+    finally:
+        log.append(x.tolist())
+def started(it):
+    next(it)
+    return it
+def puts(x, log, n):
+    it = [Silent(), (started(steps(x, log)),), {{0: Ending(x, log)}}][n]
+    {puts}
+def f(x, log):
+    {'global KEPT' if 'KEPT' in puts else 'pass'}
+    y = x * 2
+    {lets_go}
+    x.add_(1)
+    log.append("let go")
+    return y + len(log)
+"""
+    answers = []
+    for compiled in (False, True):
+        space = {"torch": torch}
+        exec(text, space)
+        f = magneto.compile(space["f"]) if compiled else space["f"]
+        answers.append([])
+        for k, n in enumerate([int(n) * (1 + i % 2) for i, n in enumerate(ends)]):
+            log = []
+            x = torch.full((2,), float(k))
+            space["puts"](x, log, n)
+            y = f(x, log)
+            answers[-1].append((y.tolist(), list(log)))
+    assert answers[0] == answers[1]
+
+
 @pytest.mark.parametrize("body", [
     "print(end='')\n    return advance() * 2", "y = advance()\n    print(end='')\n    return y * 2", "print(end='')\n    return sum([advance() for _ in range(2)])",
     "print(end='')\n    return sum(map(lambda z: advance(), [1]))", "holder = [advance]\n    print(end='')\n    return holder[0]()"])

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 
+#include "aten/again_internal.h"
 #include "aten/chain_internal.h"
 #include "aten/convert_internal.h"
 #include "aten/program.h"
@@ -171,47 +172,10 @@ void TrainingPlan::check(const Since& since) const {
   harmless_.insert(std::move(what));
 }
 
-TrainingPlan::Needed TrainingPlan::needed(const variable_list& tangents) const {
-  // What the operators read that a gradient goes through, and all that it was computed from.
-  const graph::Graph& graph = joint.graph;
-  std::vector<bool> is_read(graph.values().size()), depends(graph.values().size());
-  const auto any_of = [](const std::vector<graph::ValueId>& ids, const std::vector<bool>& flags) {
-    return std::any_of(ids.begin(), ids.end(), [&](graph::ValueId id) { return id.valid() && flags[id.index()]; });
-  };
-  for (size_t t = 0; t < tangents.size(); ++t)
-    if (tangents[t].defined()) depends[graph.inputs()[examples.size() + t].index()] = true;
-  for (size_t n = joint.halves.forward_nodes; n < graph.nodes().size(); ++n) {
-    const graph::Node& node = graph.nodes()[n];
-    bool gradient = false;
-    graph::for_each_read(node, [&](graph::ValueId id) { gradient = gradient || depends[id.index()]; });
-    if (!gradient) continue;
-    graph::for_each_read(node, [&](graph::ValueId id) { is_read[id.index()] = true; });
-    for (const graph::ValueId id : node.outputs)
-      if (id.valid()) depends[id.index()] = true;
-  }
-  for (size_t n = graph.nodes().size(); n-- > 0;) {
-    const graph::Node& node = graph.nodes()[n];
-    if (any_of(node.outputs, is_read))
-      graph::for_each_read(node, [&](graph::ValueId id) { is_read[id.index()] = true; });
-  }
-  Needed found;
-  for (size_t i = 0; i < examples.size(); ++i) found.inputs.push_back(is_read[graph.inputs()[i].index()]);
-  for (const Joint::Stop& stop : joint.stops)
-    found.stops.push_back(is_read[joint.roots[joint.outputs[stop.output].root].value.index()]);
-  return found;
-}
-
-const Program& TrainingPlan::again(const std::vector<bool>& looked) const {
-  if (std::find(looked.begin(), looked.end(), true) == looked.end()) return *roots_again;
+const TrainingPlan::Again& TrainingPlan::again(const There& there) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::unique_ptr<Program>& made = again_[looked];
-  if (!made) {
-    std::vector<Entry> entries;
-    for (size_t s = 0; s < looked.size(); ++s)
-      if (looked[s]) entries.push_back({joint.stops[s].value, joint.stops[s].complete});
-    made = enter_at(*program, entries, roots_again->graph().outputs);
-  }
-  return *made;
+  const auto known = again_.find(there);
+  return known != again_.end() ? known->second : again_.emplace(there, make_again(*this, there)).first->second;
 }
 
 // ---- the node ------------------------------------------------------------------------------------------------------
@@ -604,13 +568,45 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
     return known.empty() ? "input " + std::to_string(i) : known;
   };
   check_originals();
-  const TrainingPlan::Needed needed = plan_->needed(tangents);
   const auto is_stored = [&](size_t i) {
     return std::find(plan_->joint.stored.begin(), plan_->joint.stored.end(), i) != plan_->joint.stored.end();
   };
-  // In the place of a tensor that is no more what it was, and whose numbers nobody needs.
-  const auto stand_in = [&](graph::ValueId id, const autograd::Edge& edge) {
+  TrainingPlan::There there{.looked = looked, .through = {}, .inputs = {}, .stops = {}};
+  there.looked.resize(stops.size());
+  for (const at::Tensor& tangent : tangents) there.through.push_back(tangent.defined());
+  for (size_t i = 0; i < originals.size(); ++i) there.inputs.push_back(is_as_it_was(originals[i]) && !is_stored(i));
+  for (size_t s = 0; s < stops.size(); ++s) there.stops.push_back(!there.looked[s] || is_as_it_was(stops[s].original));
+  const TrainingPlan::Again& plan = plan_->again(there);
+  if (!plan.reason.empty()) {
+    for (size_t i = 0; i < originals.size(); ++i) {
+      if (!plan.lacks[i]) continue;
+      if (is_stored(i)) refuse_again(name(i) + " was written to by the function", "leave this function uncompiled");
+      original(originals[i], name(i));
+    }
+    for (size_t s = 0; s < stops.size(); ++s)
+      if (plan.lacks[originals.size() + s])
+        original(stops[s].original, "output " + std::to_string(plan_->joint.stops[s].output));
+    refuse_again(plan.reason, "leave this function uncompiled");
+  }
+  c10::SmallVector<at::Tensor, 8> known;
+  if (plan.known.run) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    std::vector<at::Tensor> saved;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      saved = take_inputs(plan.known, /*last=*/false);
+    }
+    const Executable::Failure failure = plan.known.run->run(saved, symbols, known);
+    if (failure.error) std::rethrow_exception(failure.error);
+  }
+  // In the place of a tensor that is no more what it was.
+  const auto stand_in = [&](graph::ValueId id, size_t place, const autograd::Edge& edge) {
     at::Tensor made = laid_out({}, graph.value(id).type);
+    const auto numbers = std::find(plan.into.begin(), plan.into.end(), place);
+    if (numbers != plan.into.end()) {
+      at::AutoDispatchBelowADInplaceOrView below;
+      made.copy_(known[static_cast<size_t>(numbers - plan.into.begin())]);
+    }
     if (edge.is_valid()) autograd::impl::set_gradient_edge(made, edge);
     return made;
   };
@@ -621,31 +617,36 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
     for (size_t k = 0; sets[s] && k < plan_->sets[s].gives.size(); ++k)
       edges[plan_->wanted[plan_->sets[s].gives[k]]] = sets[s]->next_edge(k);
   std::vector<at::Tensor> inputs;
-  for (size_t i = 0; i < originals.size(); ++i) {
-    if (needed.inputs[i] && is_stored(i))
-      refuse_again(name(i) + " was written to by the function", "leave this function uncompiled");
-    if (needed.inputs[i] || (is_as_it_was(originals[i]) && !is_stored(i)))
-      inputs.push_back(original(originals[i], name(i)));
-    else
-      inputs.push_back(stand_in(graph.inputs()[i], edges[i]));
-  }
+  for (size_t i = 0; i < originals.size(); ++i)
+    inputs.push_back(there.inputs[i] ? original(originals[i], name(i)) : stand_in(graph.inputs()[i], i, edges[i]));
   std::vector<std::pair<size_t, size_t>> places;  // among the results, among the inputs
   for (size_t g = 0; g < plan_->wanted.size(); ++g)
     if (inputs[plan_->wanted[g]].requires_grad() && gives[g]) places.emplace_back(g, plan_->wanted[g]);
-  for (size_t s = 0; s < looked.size(); ++s) {
-    if (!looked[s]) continue;
+  for (size_t s = 0; s < stops.size(); ++s) {
+    if (!there.looked[s]) continue;
     places.emplace_back(plan_->wanted.size() + s, inputs.size());
     const Joint::Stop& stop = plan_->joint.stops[s];
-    if (needed.stops[s] || is_as_it_was(stops[s].original))
+    if (there.stops[s])
       inputs.push_back(original(stops[s].original, "output " + std::to_string(stop.output)));
     else
-      inputs.push_back(stand_in(stop.value, {stops[s].nodes.front()->getptr(), stops[s].input_nr}));
+      inputs.push_back(
+          stand_in(stop.value, originals.size() + s, {stops[s].nodes.front()->getptr(), stops[s].input_nr}));
   }
   {
     c10::AutoGradMode with_history(true);
     for (at::Tensor& input : inputs)
       if (input.requires_grad()) input = input.view_as(input);
   }
+  // The program has counted its versions.
+  for (const size_t counted : plan_->counted) {
+    at::Tensor& input = inputs[counted];
+    if (input.is_inference()) continue;
+    const auto version = static_cast<uint32_t>(input._version());
+    if (!input.requires_grad()) input = input.view_as(input);
+    autograd::impl::set_version_counter(input, c10::VariableVersion(version));
+  }
+  for (size_t k = 0; k < known.size(); ++k)
+    if (plan.into[k] == Joint::kNone) inputs.push_back(std::move(known[k]));
   for (const at::Tensor& state : generator_states)
     if (!state.defined()) refuse_again("its random numbers cannot be drawn again", "leave this function uncompiled");
 
@@ -659,7 +660,7 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
         {c10::DispatchKey::VmapMode, c10::DispatchKey::FuncTorchVmapMode,
          c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
     GeneratorsAsTheyWere generators(plan_->random_on, generator_states);
-    failure = plan_->again(looked).run(inputs, symbols, again);
+    failure = plan.program->run(inputs, symbols, again);
   }
   if (failure.error) std::rethrow_exception(failure.error);
   variable_list given;

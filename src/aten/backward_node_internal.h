@@ -69,11 +69,6 @@ class TrainingPlan {
   const Backward& backward(const std::vector<bool>& through, const std::vector<bool>& gives, bool exactly) const;
   /// Throws what eager's backward would throw.
   void check(const Since& since) const;
-  /// Whose numbers a backward through these tangents needs, and so does its own gradient.
-  struct Needed {
-    std::vector<bool> inputs, stops;
-  };
-  Needed needed(const torch::autograd::variable_list& tangents) const;
   const Backward& full() const;
   bool is_full(const Backward* backward) const { return backward == &full_; }
   /// What is known of it without computing anything; `run` comes when it is first asked for.
@@ -87,8 +82,25 @@ class TrainingPlan {
     friend auto operator<=>(const Part&, const Part&) = default;
   };
   const Backward& part(const Part& part) const;
-  /// The program from the inputs and from these stops, which are further inputs, to its differentiable roots.
-  const Program& again(const std::vector<bool>& looked) const;
+
+  /// What is there of a call for a backward that is to be differentiated.
+  struct There {
+    std::vector<bool> looked, through;  ///< stops that somebody looks at, tangents that came
+    std::vector<bool> inputs, stops;    ///< those that are what they were
+    friend auto operator<=>(const There&, const There&) = default;
+  };
+  /// The program from the inputs and from the stops that are looked at, which are further inputs, to its differentiable
+  /// roots. In the place of what is not there stand tensors without numbers: eager does not have them either, but what
+  /// its operators saved, and so do we.
+  struct Again {
+    std::unique_ptr<Program> program;  ///< its last inputs: those of `known` that are for tensors in the middle
+    Backward known;                    ///< numbers, from what was saved; `run` is nullptr where none are needed
+    /// Of each of these: which input of the program (stops are counted after them) they are; kNone: further ones.
+    std::vector<size_t> into;
+    std::vector<bool> lacks;  ///< inputs, then stops: those whose numbers would be needed
+    std::string reason;       ///< not empty: there is none
+  };
+  const Again& again(const There& there) const;
 
  private:
   Backward make_backward(const JointOf& asked, const std::vector<bool>& gives) const;
@@ -104,7 +116,7 @@ class TrainingPlan {
   // These never move and never shrink.
   mutable std::map<std::pair<std::vector<bool>, std::vector<bool>>, Other> others_;
   mutable std::map<Part, Backward> parts_;
-  mutable std::map<std::vector<bool>, std::unique_ptr<Program>> again_;
+  mutable std::map<There, Again> again_;
   mutable std::set<std::vector<bool>> harmless_;  ///< changes that eager does not mind
 };
 

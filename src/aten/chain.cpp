@@ -172,16 +172,24 @@ std::vector<Piece> cut_into_pieces(const Program& program, const std::vector<siz
   return pieces;
 }
 
-std::unique_ptr<Program> enter_at(const Program& program, std::span<const Entry> entries,
+std::unique_ptr<Program> enter_at(const Program& program, std::span<const Entry> entries, std::span<const Entry> known,
                                   std::span<const ValueId> outputs) {
   const Graph& from = program.graph();
   Copying copy(from);
   for (const ValueId id : from.inputs()) copy.add_input(id);
-  std::vector<ValueId> given;
+  std::vector<ValueId> given, numbers;
   for (const Entry& entry : entries) given.push_back(copy.graph.add_input(from.value(entry.value).type, ""));
+  for (const Entry& entry : known) numbers.push_back(copy.graph.add_input(from.value(entry.value).type, ""));
+  const auto put = [&](ValueId into, ValueId value) {
+    const ValueId data = copy.graph.add_value(copy.graph.value(into).type);
+    copy.graph.add_node({.op = "aten::data", .args = {into}, .outputs = {data}, .grad = false});
+    copy.graph.add_node({.op = "aten::copy_", .args = {data, value, false}, .outputs = {data}, .grad = false});
+  };
   for (const ValueId id : from.constants()) copy.add_constant(id);
   std::unordered_map<ValueId, ValueId> computed;
   for (size_t n = 0; n <= from.nodes().size(); ++n) {
+    for (size_t k = 0; k < known.size(); ++k)
+      if (known[k].complete == n) put(copy.renamed.at(known[k].value), numbers[k]);
     for (size_t e = 0; e < entries.size(); ++e)
       if (entries[e].complete == n)
         computed[entries[e].value] = std::exchange(copy.renamed.at(entries[e].value), given[e]);

@@ -26,10 +26,11 @@ struct Entry {
   graph::ValueId value;
   size_t complete = 0;
 };
-/// The program with these outputs, on its inputs and, behind them, on these values: whoever reads one of them once it
-/// is complete reads what was given, but an output is what the program computes. All nodes stay, so that random numbers
-/// are drawn as before.
-std::unique_ptr<Program> enter_at(const Program& program, std::span<const Entry> entries,
+/// The program with these outputs, on its inputs and, after them, on these values: whoever reads one of them once it
+/// is complete reads what was given, but an output is what the program computes. The last inputs are the numbers of
+/// `known`: tensors get them as soon as they are complete, quietly, so that whoever saved one has them, too. All nodes
+/// stay, so that random numbers are drawn as before.
+std::unique_ptr<Program> enter_at(const Program& program, std::span<const Entry> entries, std::span<const Entry> known,
                                   std::span<const graph::ValueId> outputs);
 
 /// Runs the pieces; `executables` are what computes them, in order.

@@ -45,6 +45,7 @@ class Arranging {
     made_.behind = joint_.behind;
     made_.nodes = joint_.nodes;
     made_.reached_by = joint_.reached_by;
+    place_held();
     place_roots();
     if (made_.reason.empty()) place_outputs();
     if (made_.reason.empty()) check_stores();
@@ -57,6 +58,26 @@ class Arranging {
   FunctionalJoint none(std::string reason) {
     made_.reason = std::move(reason);
     return std::move(made_);
+  }
+
+  void place_held() {
+    std::unordered_map<ValueId, ValueId> recorded;
+    for (size_t v = joint_.joint_values.size(); v-- > 0;)
+      if (joint_.joint_values[v].valid()) recorded[joint_.joint_values[v]] = ValueId(v);
+    std::vector<size_t> node_of;  // of each recorded node: that of the program
+    for (size_t n = 0; n < joint_.ends.size(); ++n) node_of.resize(joint_.ends[n], n);
+    for (const autograd::Held& held : values_.held) {
+      if (held.node >= node_of.size()) break;
+      const auto tensor = recorded.find(held.recorded);
+      if (tensor == recorded.end() || held.node + 1 != joint_.ends[node_of[held.node]]) continue;
+      const FunctionalJoint::Held found{held.value, tensor->second, node_of[held.node] + 1};
+      // of two values in one node, the last counts
+      std::erase_if(made_.held, [&](const FunctionalJoint::Held& earlier) {
+        return earlier.recorded == found.recorded && earlier.complete == found.complete;
+      });
+      made_.held.push_back(found);
+    }
+    for (size_t m = 0; m < node_of.size(); ++m) made_.is_other.resize(values_.ends[m], !joint_.is_same[node_of[m]]);
   }
 
   void place_roots() {

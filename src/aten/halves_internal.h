@@ -34,6 +34,14 @@ struct FunctionalJoint {
   std::vector<std::vector<size_t>> behind;
   std::vector<std::vector<size_t>> nodes;
   std::vector<std::vector<bool>> reached_by;  ///< as in Joint
+  /// A tensor of the program whose memory is this value once so many nodes have run.
+  struct Held {
+    graph::ValueId value;     ///< of the joint graph
+    graph::ValueId recorded;  ///< of the program's graph
+    size_t complete = 0;
+  };
+  std::vector<Held> held;
+  std::vector<bool> is_other;  ///< of each node of the forward half: the program has other operators in its place
   std::vector<types::Condition> conditions;
   std::vector<size_t> stored;  ///< inputs that are stored to
   double functionalise_ms = 0;

@@ -124,6 +124,7 @@ class Joining {
     made_.inputs = examples.size();
     made_.outputs = from_.outputs.size();
     tensors_.resize(from_.values().size());
+    made_.joint_values.resize(from_.values().size());
     read_.resize(from_.values().size());
     const auto note = [&](ValueId id) {
       if (id.valid()) read_[id.index()] = true;
@@ -192,6 +193,10 @@ class Joining {
     for (size_t n = 0; n < from_.nodes().size(); ++n) {
       trace_.repeat_node(n);
       repeat(n, pieces);
+      const size_t begin = n == 0 ? 0 : made_.ends.back(), end = trace_.graph().nodes().size();
+      made_.ends.push_back(end);
+      made_.is_same.push_back(end <= begin + 1 &&
+                              (end == begin || trace_.graph().nodes()[begin].op == from_.nodes()[n].op));
     }
     trace_.repeat_node(from_.nodes().size());
     find_roots();
@@ -278,6 +283,7 @@ class Joining {
         impossible(node.op, " gives ",
                    value ? types::to_string(trace_.graph().value(*value).type) : std::string("a foreign tensor"),
                    " instead of ", types::to_string(from_.value(id).type));
+      made_.joint_values[id.index()] = *value;
     };
     for (const c10::IValue& result : stack) {
       if (result.isTensor())

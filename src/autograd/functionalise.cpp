@@ -73,6 +73,7 @@ struct View {
   Made shown = {};                ///< the view applied to a version of the storage, also after it was written through
   size_t group = 0;               ///< views of one node: the results of a split
   bool by_strides = false;        ///< it counts in memory, whatever the tensor below looks like
+  ValueId recorded = {};          ///< the tensor that looks so; invalid: it has looked otherwise since
   const TensorType& type() const { return types[output]; }
 };
 
@@ -116,7 +117,8 @@ class Functionalising {
   void whole(ValueId recorded, ValueId value, bool is_input) {
     const TensorType& type = from_.value(recorded).type;
     storages_.push_back({value, value, is_input, type.offset});
-    views_.push_back({.storage = StorageId(storages_.size() - 1), .below = {}, .node = {}, .types = {type}});
+    views_.push_back(
+        {.storage = StorageId(storages_.size() - 1), .below = {}, .node = {}, .types = {type}, .recorded = recorded});
     views_of_[recorded.index()] = ViewId(views_.size() - 1);
   }
   void outside(ValueId recorded, ValueId value) {
@@ -128,7 +130,11 @@ class Functionalising {
     type.offset = 0;
     const ValueId value = graph().add_value(std::move(type));
     whole(recorded, value, false);
+    hold(views_.back().recorded, value);
     return value;
+  }
+  void hold(ValueId recorded, ValueId value) {
+    if (recorded.valid()) made_.held.push_back({made_.ends.size(), recorded, value});
   }
   View& view(ViewId id) { return views_[id.index()]; }
   Storage& storage(ViewId id) { return storages_[view(id).storage.index()]; }
@@ -304,6 +310,8 @@ class Functionalising {
     value = laid_out_as(value, graph().value(changed.first).type, node);
     changed.now = value;
     if (changed.is_input) note_write(changed, id, way.empty() ? value : given);
+    hold(view(bottom).recorded, value);
+    for (const auto& [written, read] : way) hold(view(written).recorded, read);
     ValueId below = value;
     for (size_t k = way.size(); k-- > 0;) {
       view(way[k].first).read = {way[k].second, below};
@@ -418,7 +426,8 @@ class Functionalising {
                         .output = k,
                         .types = types,
                         .group = groups_,
-                        .by_strides = by_strides});
+                        .by_strides = by_strides,
+                        .recorded = node.outputs[k]});
       if (op.by_strides) lay_on_storage(views_.back());
       views_of_[node.outputs[k].index()] = ViewId(views_.size() - 1);
     }
@@ -454,7 +463,9 @@ class Functionalising {
                       .node = std::move(copy),
                       .types = {from_.value(changed).type},
                       .group = ++groups_,
-                      .by_strides = other->by_strides});
+                      .by_strides = other->by_strides,
+                      .recorded = changed});
+    view(below).recorded = {};
     if (other->by_strides) lay_on_storage(views_.back());
     views_of_[changed.index()] = ViewId(views_.size() - 1);
   }

@@ -20,10 +20,17 @@ struct Alias {
   friend bool operator==(const Alias&, const Alias&) = default;
 };
 
+/// From this recorded node on, the memory that this recorded tensor shows is this value.
+struct Held {
+  size_t node = 0;
+  graph::ValueId recorded, value;
+};
+
 struct Functional {
   graph::Graph graph;
   std::vector<Alias> outputs;  ///< one for each output of the graph
   std::vector<size_t> ends;    ///< for each recorded node: the count of nodes that stand for those up to it
+  std::vector<Held> held;      ///< in the order of nodes: of tensors that an operator made or wrote to, and their views
   std::string reason;          ///< not empty: why it cannot be expressed; the rest has no meaning then
 };
 

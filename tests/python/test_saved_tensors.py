@@ -239,8 +239,6 @@ def test_a_gradient_that_is_differentiated():
             for answer in answers[1:]:
                 if isinstance(answers[0], str):
                     assert answer == answers[0]
-                elif isinstance(answer, str):  # the value it began with is gone, and it is told so
-                    assert change == "the input" and "changed in place since" in answer
                 else:
                     for a, b in zip(answer, answers[0]):
                         assert (a is None and b is None) or torch.allclose(a, b, atol=1e-4)

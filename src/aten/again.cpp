@@ -1,0 +1,212 @@
+// A gradient that is differentiated itself needs torch's own autograd graph, so the program is repeated. But some of
+// its inputs may be gone by then, or hold other numbers. Eager does not need them: its operators saved what they read,
+// and the rest of the numbers plays no part. So the program runs on tensors of the right sizes, whatever they hold, and
+// each tensor that the backward reads gets its numbers as soon as its operator has run: from what the forward saved, as
+// the backward itself would compute them.
+//
+//     y = (x * 2).exp()        x is gone; y was saved
+//     t = zeros * 2            wrong, and nobody reads it
+//     u = t.exp(); u <- y      ExpBackward saved u
+#include "aten/again_internal.h"
+
+#include <algorithm>
+
+#include "aten/chain_internal.h"
+#include "aten/program.h"
+#include "autograd/partition.h"
+#include "ops/op.h"
+
+namespace magneto::aten {
+
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::ValueId;
+using magneto::autograd::Partition;
+using magneto::autograd::partition_again;
+using magneto::autograd::Saved;
+
+class Repeating {
+ public:
+  Repeating(const TrainingPlan& plan, const TrainingPlan::There& there)
+      : plan_(plan),
+        there_(there),
+        joint_(plan.joint),
+        graph_(plan.joint.graph),
+        inputs_(plan.examples.size()),
+        forward_(plan.joint.halves.forward_nodes),
+        is_required_(graph_.values().size()),
+        is_behind_(graph_.values().size()),
+        held_at_(graph_.values().size(), Joint::kNone),
+        stops_at_(graph_.values().size()) {
+    for (size_t h = joint_.held.size(); h-- > 0;) held_at_[joint_.held[h].value.index()] = h;
+    for (size_t s = 0; s < joint_.stops.size(); ++s) stops_at_[root_of(s).index()].push_back(s);
+  }
+
+  TrainingPlan::Again run() {
+    made_.lacks.resize(inputs_ + joint_.stops.size());
+    find_required();
+    std::vector<bool> may_know(graph_.values().size(), true);
+    if (choose(may_know) && !recall(known_).empty()) {
+      for (const ValueId id : std::vector<ValueId>(known_)) may_know[id.index()] = recall({id}).empty();
+      if (choose(may_know))
+        if (const std::string reason = recall(known_); !reason.empty()) made_.reason = reason;
+    }
+    if (made_.reason.empty()) build();
+    return std::move(made_);
+  }
+
+ private:
+  static bool is_view(const Node& node) {
+    const ops::Op* op = ops::find(node.op);
+    return op && op->view;
+  }
+  ValueId viewed(ValueId id) const {
+    while (graph_.value(id).maker.valid() && is_view(graph_.node(graph_.value(id).maker)))
+      id = std::get<ValueId>(graph_.node(graph_.value(id).maker).args.at(0));
+    return id;
+  }
+  ValueId root_of(size_t stop) const { return joint_.roots[joint_.outputs[joint_.stops[stop].output].root].value; }
+  bool is_forward(ValueId id) const {
+    const graph::NodeId maker = graph_.value(id).maker;
+    return !maker.valid() || maker.index() < forward_;
+  }
+  template <class Flags>
+  static bool any_of(const std::vector<ValueId>& ids, const Flags& flags) {
+    return std::any_of(ids.begin(), ids.end(), [&](ValueId id) { return id.valid() && flags[id.index()]; });
+  }
+
+  // What the operators of the forward saved, for the gradients that these tangents bring: required. And all that it was
+  // computed from.
+  void find_required() {
+    std::vector<bool> depends(graph_.values().size()), leads(graph_.values().size());
+    std::vector<bool> is_gradient(graph_.nodes().size());
+    for (size_t t = 0; t < there_.through.size(); ++t)
+      if (there_.through[t]) depends[graph_.inputs()[inputs_ + t].index()] = true;
+    for (size_t n = forward_; n < graph_.nodes().size(); ++n) {
+      graph::for_each_read(graph_.nodes()[n],
+                           [&](ValueId id) { is_gradient[n] = is_gradient[n] || depends[id.index()]; });
+      for (const ValueId id : graph_.nodes()[n].outputs)
+        if (id.valid() && is_gradient[n]) depends[id.index()] = true;
+    }
+    for (size_t o = joint_.halves.outputs; o < graph_.outputs.size(); ++o)
+      if (graph_.outputs[o].valid()) leads[graph_.outputs[o].index()] = true;
+    for (size_t n = graph_.nodes().size(); n-- > forward_;) {
+      const Node& node = graph_.nodes()[n];
+      if (!any_of(node.outputs, leads)) continue;
+      const bool is_needed = is_gradient[n] || any_of(node.outputs, is_behind_);
+      graph::for_each_read(node, [&](ValueId id) {
+        leads[id.index()] = true;
+        if (!is_needed) return;
+        is_behind_[id.index()] = true;
+        if (is_forward(id)) is_required_[id.index()] = true;
+      });
+    }
+    for (size_t n = forward_; n-- > 0;)
+      if (any_of(graph_.nodes()[n].outputs, is_behind_))
+        graph::for_each_read(graph_.nodes()[n], [&](ValueId id) { is_behind_[id.index()] = true; });
+  }
+
+  // Which numbers must be given to tensors of the program, so that all that is required is right. False: it cannot be.
+  bool choose(const std::vector<bool>& may_know) {
+    made_.reason.clear();
+    known_.clear();
+    into_.clear();
+    std::vector<bool> is_asked(graph_.values().size()), is_wrong(graph_.values().size());
+    for (size_t v = 0; v < is_required_.size(); ++v)
+      if (is_required_[v]) is_asked[viewed(ValueId(v)).index()] = true;
+    const auto know = [&](ValueId id, size_t place) {
+      if (!is_asked[id.index()] || !may_know[id.index()]) return false;
+      known_.push_back(id);
+      into_.push_back(place);
+      return true;
+    };
+    for (size_t i = 0; i < inputs_; ++i) {
+      const ValueId id = graph_.inputs()[i];
+      is_wrong[id.index()] = !there_.inputs[i] && !know(id, i);
+    }
+    const auto lack = [&](const std::string& what) {
+      if (made_.reason.empty()) made_.reason = what;
+    };
+    for (size_t n = 0; n < forward_; ++n) {
+      const Node& node = graph_.nodes()[n];
+      bool reads_wrong = false;
+      graph::for_each_read(node, [&](ValueId id) { reads_wrong = reads_wrong || is_wrong[id.index()]; });
+      if (reads_wrong && joint_.is_other[n] && any_of(node.outputs, is_behind_))
+        lack(node.op + " saves other tensors than its equal");
+      for (const ValueId id : node.outputs) {
+        if (!id.valid()) continue;
+        bool wrong = reads_wrong;
+        if (wrong && held_at_[id.index()] != Joint::kNone) wrong = !know(id, Joint::kNone);
+        if (wrong && is_required_[id.index()]) lack(node.op + " gave numbers that were not saved");
+        is_wrong[id.index()] = wrong;
+        for (const size_t stop : stops_at_[id.index()]) {
+          if (!there_.looked[stop] || there_.stops[stop]) continue;
+          const bool itself = joint_.outputs[joint_.stops[stop].output].view == Joint::kNone;
+          if (itself && know(id, inputs_ + stop)) continue;
+          is_wrong[id.index()] = true;
+          if (is_required_[id.index()]) lack("an output is no more what it was");
+        }
+      }
+    }
+    for (size_t i = 0; i < inputs_; ++i) {
+      const ValueId id = graph_.inputs()[i];
+      if (is_required_[id.index()] && is_wrong[id.index()]) lack("an input is no more what it was");
+    }
+    if (made_.reason.empty()) return true;
+    for (size_t i = 0; i < inputs_; ++i) made_.lacks[i] = !there_.inputs[i] && is_behind_[graph_.inputs()[i].index()];
+    for (size_t s = 0; s < joint_.stops.size(); ++s)
+      made_.lacks[inputs_ + s] = there_.looked[s] && !there_.stops[s] && is_behind_[root_of(s).index()];
+    return false;
+  }
+
+  // Computes them from what was saved. The reason why not.
+  std::string recall(const std::vector<ValueId>& known) {
+    if (known.empty()) return {};
+    Graph graph = graph_;
+    graph.outputs.resize(joint_.halves.outputs);
+    graph.outputs.insert(graph.outputs.end(), known.begin(), known.end());
+    part_ = partition_again(graph, joint_.halves, graph_, plan_.saved);
+    return part_.reason;
+  }
+
+  void build() {
+    std::vector<Entry> entries, known;
+    for (size_t s = 0; s < joint_.stops.size(); ++s)
+      if (there_.looked[s]) entries.push_back({joint_.stops[s].value, joint_.stops[s].complete});
+    for (size_t k = 0; k < known_.size(); ++k)
+      if (into_[k] == Joint::kNone) {
+        const FunctionalJoint::Held& held = joint_.held[held_at_[known_[k].index()]];
+        known.push_back({held.recorded, held.complete});
+      }
+    made_.program = enter_at(*plan_.program, entries, known, plan_.roots_again->graph().outputs);
+    made_.into = into_;
+    if (known_.empty()) return;
+    std::vector<at::Tensor> constants;
+    for (const size_t c : part_.backward_constants) constants.push_back(plan_.program->constants()[c]);
+    for (const Saved& one : part_.saved) made_.known.reads.push_back(one.is_read);
+    made_.known.run = compile_by_operators(std::move(part_.backward), std::move(constants));
+  }
+
+  const TrainingPlan& plan_;
+  const TrainingPlan::There& there_;
+  const FunctionalJoint& joint_;
+  const Graph& graph_;
+  const size_t inputs_, forward_;
+  std::vector<bool> is_required_, is_behind_;
+  std::vector<size_t> held_at_;                ///< of each value: where in joint_.held
+  std::vector<std::vector<size_t>> stops_at_;  ///< of each value: the stops whose root it is
+  std::vector<ValueId> known_;
+  std::vector<size_t> into_;  ///< Again::into
+  Partition part_;
+  TrainingPlan::Again made_;
+};
+
+}  // namespace
+
+TrainingPlan::Again make_again(const TrainingPlan& plan, const TrainingPlan::There& there) {
+  return Repeating(plan, there).run();
+}
+
+}  // namespace magneto::aten

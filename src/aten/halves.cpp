@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <set>
+#include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "aten/operators_internal.h"
 #include "aten/program.h"
@@ -43,6 +47,7 @@ class Arranging {
     made_.root_at = joint_.root_at;
     made_.stops = joint_.stops;
     made_.behind = joint_.behind;
+    made_.beside = joint_.beside;
     made_.nodes = joint_.nodes;
     made_.reached_by = joint_.reached_by;
     place_held();
@@ -116,13 +121,16 @@ class Arranging {
     }
   }
 
-  // The views that leave, as graphs of their own, one over each root.
+  // The views that leave, as graphs of their own, one over each root. Those that are older than the last write to the
+  // root's memory have the whole way down to it for themselves: `owner`.
   void place_outputs() {
-    std::unordered_map<ValueId, ValueId> renamed;
-    std::vector<size_t> root_of(values_.graph.nodes().size(), Joint::kNone);  // of nodes that make such views
+    std::map<std::pair<ValueId, ValueId>, ValueId> renamed;  // of a value and its owner
+    std::set<std::tuple<size_t, ValueId, size_t>> nodes;     // a node of the graph of values, its owner, the root
+    std::unordered_set<ValueId> older;
     for (const FunctionalJoint::Root& root : made_.roots)
-      renamed[root.value] = made_.views.emplace_back().add_input(values_.graph.value(root.value).type, "");
+      renamed[{root.value, {}}] = made_.views.emplace_back().add_input(values_.graph.value(root.value).type, "");
     std::vector<std::vector<ValueId>> wanted(made_.roots.size());
+    const auto owner_of = [&](ValueId id) { return older.count(id) ? id : ValueId(); };
     for (size_t o = 0; o < joint_.outputs; ++o) {
       FunctionalJoint::Output output{.root = joint_.root_of[o]};
       if (output.root != Joint::kNone && values_.graph.outputs[o] != made_.roots[output.root].value) {
@@ -133,33 +141,43 @@ class Arranging {
         output.view = wanted[output.root].size();
         wanted[output.root].push_back(values_.graph.outputs[o]);
         const ValueId bottom = made_.roots[output.root].value;
+        std::vector<ValueId> way;
         for (ValueId id = values_.graph.outputs[o]; id != bottom;) {
           const graph::NodeId maker = values_.graph.value(id).maker;
           if (!maker.valid()) {
             made_.reason = "an output is a view of memory that the graph does not hold";
             return;
           }
-          root_of[maker.index()] = output.root;
+          way.push_back(id);
           id = std::get<ValueId>(values_.graph.node(maker).args.at(0));
+        }
+        const std::vector<bool>& is_older = joint_.is_older[o];
+        for (size_t k = 0; k < way.size(); ++k)
+          if (k < is_older.size() && is_older[is_older.size() == way.size() ? k : 0]) older.insert(way[k]);
+        ValueId owner;
+        for (const ValueId id : way) {
+          if (!owner.valid()) owner = owner_of(id);
+          nodes.emplace(values_.graph.value(id).maker.index(), owner, output.root);
         }
       }
       made_.outputs.push_back(output);
     }
-    for (size_t n = 0; n < root_of.size(); ++n) {
-      if (root_of[n] == Joint::kNone) continue;
-      Graph& views = made_.views[root_of[n]];
+    for (const auto& [n, owner, root] : nodes) {
+      Graph& views = made_.views[root];
       Node view = values_.graph.nodes()[n];
-      view.args[0] = renamed.at(std::get<ValueId>(view.args[0]));
+      const ValueId below = std::get<ValueId>(view.args[0]);
+      const ValueId bottom = made_.roots[root].value;
+      view.args[0] = renamed.at({below, below == bottom ? ValueId() : owner.valid() ? owner : owner_of(below)});
       view.place = views.add_place(values_.graph.places().at(view.place));
       for (ValueId& id : view.outputs) {
         const ValueId made = views.add_value(values_.graph.value(id).type);
-        renamed[id] = made;
+        renamed[{id, owner}] = made;
         id = made;
       }
       views.add_node(std::move(view));
     }
     for (size_t r = 0; r < wanted.size(); ++r)
-      for (const ValueId id : wanted[r]) made_.views[r].outputs.push_back(renamed.at(id));
+      for (const ValueId id : wanted[r]) made_.views[r].outputs.push_back(renamed.at({id, owner_of(id)}));
   }
 
   size_t input_of(ValueId id) const {

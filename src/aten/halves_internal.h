@@ -30,8 +30,9 @@ struct FunctionalJoint {
   std::vector<size_t> root_at;  ///< of each tangent
   std::vector<Output> outputs;
   std::vector<graph::Graph> views;  ///< of each root, its input: those outputs of the program that are views of it
-  std::vector<Joint::Stop> stops;   ///< and the next two: as in Joint
+  std::vector<Joint::Stop> stops;   ///< and the next three: as in Joint
   std::vector<std::vector<size_t>> behind;
+  std::vector<std::vector<size_t>> beside;
   std::vector<std::vector<size_t>> nodes;
   std::vector<std::vector<bool>> reached_by;  ///< as in Joint
   /// A tensor of the program whose memory is this value once so many nodes have run.

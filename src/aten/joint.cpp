@@ -201,6 +201,7 @@ class Joining {
     trace_.repeat_node(from_.nodes().size());
     find_roots();
     find_stops();
+    find_older();
   }
 
   // ---- forward -----------------------------------------------------------------------------------------------------
@@ -319,14 +320,19 @@ class Joining {
       // _unsafe_view shares memory, too, but autograd does not know: what is written to its result is no part of the
       // history of its argument.
       if (op.way != Way::kView) return id;
-      size_t shared = 0;
-      while (shared < op.aliases.size() && !op.aliases[shared]) ++shared;
-      const auto* below = shared < node.args.size() ? std::get_if<ValueId>(&node.args[shared]) : nullptr;
-      if (!below || !below->valid()) impossible(node.op, " is a view of several tensors");
       if (by_strides && counts) *by_strides = true;
       counts = counts || node.op == "aten::as_strided";
-      id = *below;
+      id = viewed(node);
     }
+  }
+
+  static ValueId viewed(const graph::Node& view) {
+    const Operator& op = operator_named(view.op);
+    size_t shared = 0;
+    while (shared < op.aliases.size() && !op.aliases[shared]) ++shared;
+    const auto* below = shared < view.args.size() ? std::get_if<ValueId>(&view.args[shared]) : nullptr;
+    if (!below || !below->valid()) impossible(view.op, " is a view of several tensors");
+    return *below;
   }
 
   void find_roots() {
@@ -398,8 +404,9 @@ class Joining {
         if (const auto at = outputs.find(edge); at != outputs.end()) on_the_way[at->second] = true;
     for (const auto& [edge, output] : outputs)
       if (on_the_way[output]) stops.emplace(edge, 0);
+    find_beside(seen, outputs);
     if (stops.empty()) {
-      if (made_.root_at.size() < 2) return;
+      if (made_.root_at.size() < 2 && made_.beside[0].empty()) return;
       made_.behind.resize(made_.root_at.size());
       return find_order();
     }
@@ -419,6 +426,29 @@ class Joining {
       stops[autograd::impl::gradient_edge(tensors_[made_.stops[s].value.index()])] = s;
     find_behind({seen.begin(), seen.end()}, stops);
     find_order();
+  }
+
+  /// Which outputs stand beside the way of a gradient: another result of their operator lies on it.
+  void find_beside(const std::unordered_set<torch::autograd::Node*>& seen,
+                   const std::unordered_map<torch::autograd::Edge, size_t>& outputs) {
+    made_.beside.resize(made_.root_at.size());
+    std::unordered_map<const torch::autograd::Node*, std::vector<torch::autograd::Edge>> results;
+    for (const auto& [edge, output] : outputs)
+      if (edge.function->num_inputs() > 1 && seen.count(edge.function.get()))
+        results[edge.function.get()].push_back(edge);
+    if (results.empty()) return;
+    for (size_t t = 0; t < made_.root_at.size(); ++t) {
+      const torch::autograd::Edge own = torch::autograd::impl::gradient_edge(roots_[made_.root_at[t]]);
+      std::vector<size_t>& found = made_.beside[t];
+      for (const torch::autograd::Node* node : nodes_behind({own})) {
+        const auto here = results.find(node);
+        if (here == results.end() || node == own.function.get()) continue;
+        size_t first = outputs.at(here->second.front());  // its results have one node
+        for (const torch::autograd::Edge& edge : here->second) first = std::min(first, outputs.at(edge));
+        found.push_back(first);
+      }
+      std::sort(found.begin(), found.end());
+    }
   }
 
   /// Larger than that of every tensor it was computed from.
@@ -474,6 +504,18 @@ class Joining {
         if (made_.tangent_of[below] != Joint::kNone && when(below) >= when(made_.root_at[t]))
           impossible("an output was computed from memory that depends on it");
       }
+  }
+
+  void find_older() {
+    const auto written = last_writes();
+    for (const ValueId output : from_.outputs) {
+      std::vector<bool>& older = made_.is_older.emplace_back();
+      if (!output.valid()) continue;
+      const ValueId bottom = root(output);
+      const auto last = written.find(bottom);
+      for (ValueId id = output; id != bottom; id = viewed(from_.node(from_.value(id).maker)))
+        older.push_back(last != written.end() && from_.value(id).maker.index() + 1 < last->second);
+    }
   }
 
   void find_cuts() {

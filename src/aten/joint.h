@@ -61,6 +61,12 @@ struct Joint {
   };
   std::vector<Stop> stops;                  ///< each behind those that it was computed from
   std::vector<std::vector<size_t>> behind;  ///< of each tangent: as Stop::behind, for its root
+  /// Of each tangent: outputs that an operator behind it made beside others. No gradient comes to them from there, but
+  /// the engine comes to that operator, and hooks of all its results are called.
+  std::vector<std::vector<size_t>> beside;
+  /// Of each output: whether it, and each tensor on the way down to its root, was made before the last write to the
+  /// root's memory. Eager makes the history of such a view again, on the root itself.
+  std::vector<std::vector<bool>> is_older;
   /// The tangents of each operator whose results are roots, in the order in which these were made: eager has one node
   /// for them. Empty: one root, and no stops.
   std::vector<std::vector<size_t>> nodes;

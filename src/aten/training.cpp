@@ -175,6 +175,7 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
     if (r == Joint::kNone) return at::Tensor();
     return view == Joint::kNone ? roots[r] : views[r][view];
   };
+  const auto is_made = [&](size_t r) { return joint.roots[r].tangent == Joint::kNone || nodes[r]; };
   const auto make_views = [&](size_t r) -> Failure {
     if (!views_[r]) return {};
     at::Tensor root = roots[r];
@@ -210,6 +211,9 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
         }
       for (const size_t s : joint.behind[made[0]])
         below.push_back(torch::autograd::impl::gradient_edge(output(joint.stops[s].output)));
+      for (const size_t o : joint.beside[made[0]])
+        if (is_made(joint.outputs[o].root) && output(o).requires_grad())
+          below.push_back(torch::autograd::impl::gradient_edge(output(o)));
       const NodePtr one = make_output_node(owner, plan_, made, std::move(along));
       one->set_next_edges(std::move(below));
       for (const size_t t : made) {

@@ -22,6 +22,12 @@ PROGRAMS = {
     "of one operator, turned": lambda x, w: (*torch.std_mean(x, 0)[::-1], w.exp()),
     "largest and where": lambda x, w: (*x.max(0), w * x),
     "a head for each": lambda x, w: heads(-x, w),
+    "beside what is used": lambda x, w: beside((x * w).unbind(0)),
+    "beside a part of an input that is used": lambda x, w: beside(x.chunk(3, 1)),
+    "two of three": lambda x, w: (*beside((x * w).split(1)), w.exp()),
+    "beside what is written to": lambda x, w: scaled(*torch.var_mean(x * w, 0)),
+    "a view of what is written to": lambda x, w: written_through((x * w).max(0, keepdim=True)[0].squeeze(0)),
+    "views of what is written to": lambda x, w: written_later(x * 2, w),
     "a view of an input": lambda x, w: viewed(x.view(-1), w),
     "a part of an input": lambda x, w: viewed(x.unbind(0)[1], w),
     "a view of an input, and one of that": lambda x, w: (x.t(), x.t()[0], x.t()[0] * 2, w.exp()),
@@ -38,6 +44,27 @@ def heads(h, w):
 
 def viewed(v, w):
     return v.sin(), v, w.exp()
+
+
+def beside(parts):
+    return parts[0], parts[1].sin()
+
+
+def scaled(a, b):
+    return a, b.mul_(2)
+
+
+def written_through(v):
+    u = v.view(v.shape)
+    u.mul_(2)
+    return u, v
+
+
+def written_later(y, w):
+    v = y[1:]
+    u = v.t()
+    y.mul_(w)
+    return v, u, u[0], v[0], y
 
 
 def compared(v, w):
@@ -117,6 +144,7 @@ def seen(f, ask, leaves, ordered, late=False, on_outputs=True):
     if late:
         look()
     for i, y in enumerate(ys if on_outputs else ()):
+        assert y.grad_fn  # of an old view, torch 2.11 registers it nowhere before somebody asked
         y.register_hook(lambda g, i=i: lines.append((i, rounded(g))))
     torch.manual_seed(8)
     tangents = [torch.randn_like(y) for y in ys]

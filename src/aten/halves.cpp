@@ -77,9 +77,12 @@ class Arranging {
       if (tensor == recorded.end() || held.node + 1 != joint_.ends[node_of[held.node]]) continue;
       const FunctionalJoint::Held found{held.value, tensor->second, node_of[held.node] + 1};
       // of two values in one node, the last counts
-      std::erase_if(made_.held, [&](const FunctionalJoint::Held& earlier) {
-        return earlier.recorded == found.recorded && earlier.complete == found.complete;
-      });
+      auto same_node = made_.held.end();
+      while (same_node != made_.held.begin() && std::prev(same_node)->complete == found.complete) --same_node;
+      made_.held.erase(
+          std::remove_if(same_node, made_.held.end(),
+                         [&](const FunctionalJoint::Held& earlier) { return earlier.recorded == found.recorded; }),
+          made_.held.end());
       made_.held.push_back(found);
     }
     for (size_t m = 0; m < node_of.size(); ++m) made_.is_other.resize(values_.ends[m], !joint_.is_same[node_of[m]]);

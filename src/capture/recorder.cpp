@@ -299,6 +299,13 @@ void Recorder::enter_frame(Activation& activation) try {
   static PyObject* const end = PyUnicode_InternFromString("__del__");
   if (code->co_name == end && &activation != &root_)  // of an object that was held by one from outside
     return spoil(activation, Stop::kFinalizer, "it ends here");
+  // A guard would keep its defaults alive: where one must end in time, the call is made outside of recordings.
+  PyObject* defaults = function->func_defaults;
+  for (Py_ssize_t i = 0; defaults && &activation != &root_ && i < PyTuple_GET_SIZE(defaults); ++i)
+    if (holds_an_end(PyTuple_GET_ITEM(defaults, i), false)) {
+      has_ends_ = true;
+      return spoil(*activation.outer(), Stop::kFinalizer, "a default of the function");
+    }
   note_function(function);
   int count = code->co_argcount + code->co_kwonlyargcount;
   auto local_made = [&](int slot) {

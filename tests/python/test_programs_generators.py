@@ -312,6 +312,15 @@ ENDS = {
     "delegated to in an inner function": "def inner():\n        it = through(x, log)\n        return next(it)\n    y = inner()\n    log.append('back')",
     "in an inner function with more to do": "def inner():\n        it = through(x, log)\n        y = next(it)\n        del it\n        log.append('deleted')\n        them = [steps(x, log)]\n        y = next(them[0])\n        del them\n        log.append('again')\n        return y\n    y = inner()\n    log.append('back')",
     "of an object from outside, unread": "y = x + 1\n    HOLDER.it = None\n    log.append('gone')",
+    "in a frame that raised": "def inner():\n        it = through(x, log)\n        y = next(it)\n        raise KeyError\n    try:\n        inner()\n    except KeyError:\n        log.append('caught')\n    log.append('after')\n    y = x",
+    "in a frame that raised, by name": "def inner():\n        it = (z for z in steps(x, log))\n        y = next(it)\n        raise KeyError\n    try:\n        inner()\n    except KeyError as e:\n        log.append('caught')\n    log.append('after')\n    y = x",
+    "in a frame that raised, of C": "def inner():\n        it = through(x, log)\n        y = next(it)\n        return {}['none']\n    try:\n        inner()\n    except KeyError as e:\n        log.append('caught')\n    log.append('after')\n    y = x",
+    "in a frame that raised, kept": "def inner():\n        it = through(x, log)\n        y = next(it)\n        raise KeyError\n    try:\n        inner()\n    except KeyError as e:\n        HOLDER.error = e\n    log.append('after')\n    y = x\n    HOLDER.error = None\n    log.append('free')",
+    "in a frame that raised, kept in a list": "def inner():\n        it = through(x, log)\n        y = next(it)\n        raise KeyError\n    try:\n        inner()\n    except KeyError as e:\n        kept = [e]\n    log.append('after')\n    y = x\n    del kept\n    log.append('free')",
+    "in a frame that raised in the next": "def inner():\n        it = through(x, log)\n        y = next(it)\n        raise KeyError\n    def outer():\n        try:\n            inner()\n        except KeyError as e:\n            raise ValueError from e\n    try:\n        outer()\n    except ValueError as e:\n        log.append('caught')\n    log.append('after')\n    y = x",
+    "in a frame that raised in a loop": "def inner(k):\n        it = through(x, log)\n        y = next(it)\n        if k: raise KeyError\n        return y\n    y = x\n    for k in range(3):\n        try:\n            y = y + inner(k)\n        except KeyError:\n            log.append('caught')\n            continue\n        log.append('not')",
+    "in a frame that raised in a generator": "def inner():\n        it = through(x, log)\n        yield next(it)\n        raise KeyError\n    y = x\n    try:\n        for z in inner():\n            y = y + z\n    except KeyError:\n        log.append('caught')\n    log.append('after')",
+    "in a frame left by with": "def inner():\n        it = through(x, log)\n        y = next(it)\n        raise KeyError\n    with contextlib.suppress(KeyError):\n        inner()\n    log.append('after')\n    y = x",
     "in an inner function": "def inner():\n        it = steps(x, log)\n        return next(it)\n    y = inner()\n    log.append('back')",
 }
 
@@ -320,7 +329,7 @@ def same_logs(text, rounds, call):
     """What f returns and what it has logged by then, round after round, compiled and in eager."""
     answers = []
     for compiled in (False, True):
-        space = {"torch": torch, "HOLDER": types.SimpleNamespace()}
+        space = {"torch": torch, "contextlib": contextlib, "HOLDER": types.SimpleNamespace()}
         exec(text, space)
         f = magneto.compile(space["f"]) if compiled else space["f"]
         answers.append([])
@@ -550,6 +559,110 @@ def f(x, log):
             space["puts"](x, log, n)
             y = f(x, log)
             answers[-1].append((y.tolist(), list(log)))
+    assert answers[0] == answers[1]
+
+
+OVERWRITTEN = {  # what a call reads, and how the caller lets it go afterwards
+    "an attribute": ("HOLDER.e.n", "HOLDER.e = E()", "HOLDER.e = None"),
+    "an attribute that is asked for": ("(0 if HOLDER.e is None else 1)", "HOLDER.e = E()", "HOLDER.e = None"),
+    "a method": ("HOLDER.e.of(x)", "HOLDER.e = E()", "HOLDER.e = None"),
+    "the type": ("isinstance(HOLDER.e, E)", "HOLDER.e = E()", "HOLDER.e = None"),
+    "inside of an object": ("HOLDER.box.n", "HOLDER.box = Box(); HOLDER.box.e = E()", "HOLDER.box = None"),
+    "inside of a list": ("len(HOLDER.them)", "HOLDER.them = [E(), 1]", "HOLDER.them = None"),
+    "an element": ("LIST[0].n", "LIST[:] = [E()]", "LIST.clear()"),
+    "all elements": ("sum([e.n for e in LIST])", "LIST[:] = [E(), E()]", "LIST.clear()"),
+    "an entry": ("TABLE['e'].n", "TABLE['e'] = E()", "TABLE.clear()"),
+    "all entries": ("sum([e.n for e in TABLE.values()])", "TABLE['e'] = E()", "TABLE.clear()"),
+    "a key": ("len([1 for e in TABLE])", "TABLE[E()] = 1", "TABLE.clear()"),
+    "a member": ("len(SET)", "SET.add(E())", "SET.clear()"),
+    "members": ("sum([e.n for e in SET])", "SET.add(E())", "SET.clear()"),
+    "a global": ("GLOBAL.n", "global GLOBAL; GLOBAL = E()", "GLOBAL = None"),
+    "a slot": ("SLOTTED.e.n", "SLOTTED.e = E()", "SLOTTED.e = None"),
+    "a class attribute": ("Box.e.n", "Box.e = E()", "Box.e = None"),
+    "an attribute of a tensor": ("C.e.n", "C.e = E()", "C.e = None"),
+    "an attribute of an argument": ("o.e.n", "o.e = E()", "o.e = None"),
+    "an element of an argument": ("o.them[0].n", "o.them = [E()]", "o.them = None"),
+    "what an argument is": ("(2 if o.e is o.other else 3)", "o.e = o.other = E()", "o.e = o.other = None"),
+    "a closure": ("of_closure()", "set_closure(E())", "set_closure(None)"),
+    "a default": ("with_default()", "with_default.__defaults__ = (E(),)", "with_default.__defaults__ = (0,)"),
+    "a bound method": ("HOLDER.m(x)", "HOLDER.m = E().of", "HOLDER.m = None"),
+    "a partial": ("HOLDER.m(x)", "HOLDER.m = functools.partial(E.of, E())", "HOLDER.m = None"),
+    "a function": ("HOLDER.m(x)", "HOLDER.m = (lambda e: lambda x: x * e.n)(E())", "HOLDER.m = None"),
+    "a queue": ("QUEUE[0].n", "QUEUE.append(E())", "QUEUE.clear()"),
+    "a context variable": ("VAR.get().n", "VAR.set(E())", "VAR.set(None)"),
+    "a cache": ("cached(2)", "cached(2)", "cached.cache_clear()"),
+    "a generator": ("(0 if HOLDER.e is None else 1)", "HOLDER.e = started()", "HOLDER.e = None"),
+    "a generator inside": ("len(HOLDER.e)", "HOLDER.e = [started()]", "HOLDER.e = None"),
+    "dict of an object": ("len(vars(HOLDER.e))", "HOLDER.e = E()", "HOLDER.e = None"),
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITTEN)
+def test_what_is_overwritten_between_calls_ends_at_once(name):
+    read, puts, lets_go = OVERWRITTEN[name]
+    text = f"""
+import collections, contextvars, functools, types
+LOG = []
+class E:
+    n = 2
+    def of(self, x):
+        return x * self.n
+    def __del__(self):
+        LOG.append("ends")
+def started():
+    def steps():
+        try:
+            yield 1
+        finally:
+            LOG.append("ends")
+    it = steps()
+    next(it)
+    return it
+class Box:
+    n = 3
+class Slotted:
+    __slots__ = ["e"]
+HOLDER, TABLE, LIST, SET, C, SLOTTED, QUEUE = types.SimpleNamespace(), {{}}, [], set(), torch.ones(2), Slotted(), collections.deque()
+VAR, o = contextvars.ContextVar("v"), Box()
+def closure():
+    e = None
+    def get():
+        return e.n
+    def put(new):
+        nonlocal e
+        e = new
+    return get, put
+of_closure, set_closure = closure()
+def with_default(e=0):
+    return e.n
+@functools.lru_cache
+def cached(n):
+    return E().of(n) if n != 2 else E()
+def puts():
+    {puts}
+def lets_go():
+    {'global GLOBAL' if 'GLOBAL' in puts else 'pass'}
+    {lets_go}
+def f(x, o):
+    y = x + 1
+    n = {read}
+    n = n.n if isinstance(n, E) else n
+    return y * n
+"""
+    answers = []
+    for compiled in (False, True):
+        space = {"torch": torch}
+        exec(text, space)
+        f = magneto.compile(space["f"]) if compiled else space["f"]
+        answers.append([])
+        for k in range(4):
+            space["puts"]()
+            for _ in range(2):
+                y = f(torch.full((2,), float(k)), space["o"])
+            answers[-1].append((y.tolist(), list(space["LOG"])))
+            space["lets_go"]()
+            answers[-1].append(list(space["LOG"]))
+            space["LOG"].clear()
     assert answers[0] == answers[1]
 
 

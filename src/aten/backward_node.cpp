@@ -12,6 +12,8 @@
 #include <torch/headeronly/version.h>
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "aten/again_internal.h"
 #include "aten/chain_internal.h"
@@ -652,6 +654,10 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
 
   autograd::edge_list roots, captures;
   for (const auto& [result, input] : places) captures.push_back(autograd::impl::gradient_edge(inputs[input]));
+  std::vector<NodePtr> there_before;
+  for (const auto* list : {&std::as_const(inputs), &tangents})
+    for (const at::Tensor& tensor : *list)
+      if (tensor.defined() && tensor.grad_fn()) there_before.push_back(tensor.grad_fn());
   c10::SmallVector<at::Tensor, 8> again;
   Executable::Failure failure;
   {
@@ -675,7 +681,46 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
                                                                            /*create_graph=*/c10::GradMode::is_enabled(),
                                                                            /*accumulate_grad=*/false, captures);
   for (size_t c = 0; c < places.size(); ++c) results[places[c].first] = std::move(gradients[c]);
+  if (c10::GradMode::is_enabled()) lead_to_roots(results, again, there_before);
   return results;
+}
+
+// Where an operator saved its result and that is a root, its gradient depends on the root: on the one that the caller
+// has, whose hooks are called, not on the one that was made again.
+void MagnetoBackward::lead_to_roots(const variable_list& results, const Tensors& again,
+                                    const std::vector<NodePtr>& there_before) {
+  std::unordered_map<autograd::Edge, autograd::Edge> onward;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto lead = [&](size_t t, const autograd::Node* to, size_t input_nr) {
+      if (!to || !again[t].grad_fn() || input_nr >= to->num_inputs()) return;
+      onward[autograd::impl::gradient_edge(again[t])] =
+          autograd::Edge(const_cast<autograd::Node*>(to)->getptr(), static_cast<uint32_t>(input_nr));
+    };
+    if (!plan_->joint.has_output_nodes()) lead(0, this, 0);
+    for (const std::vector<size_t>& made : plan_->joint.nodes)
+      for (size_t k = 0; k < made.size() && made[k] < outputs.size(); ++k) lead(made[k], outputs[made[k]], k);
+  }
+  // From the results on, up to what was there before.
+  std::unordered_set<const autograd::Node*> seen;
+  std::vector<autograd::Node*> waiting;
+  for (const NodePtr& node : there_before) seen.insert(node.get());
+  const auto meet = [&](const NodePtr& node) {
+    if (node && seen.insert(node.get()).second) waiting.push_back(node.get());
+  };
+  for (const at::Tensor& result : results)
+    if (result.defined()) meet(result.grad_fn());
+  while (!waiting.empty()) {
+    autograd::Node* node = waiting.back();
+    waiting.pop_back();
+    for (autograd::Edge& edge : node->next_edges()) {
+      const auto other = onward.find(edge);
+      if (other != onward.end())
+        edge = other->second;
+      else
+        meet(edge.function);
+    }
+  }
 }
 
 }  // namespace magneto::aten

@@ -214,6 +214,8 @@ class MagnetoBackward : public torch::autograd::Node {
   torch::autograd::variable_list run(const Backward& backward, torch::autograd::variable_list tangents, bool last);
   torch::autograd::variable_list repeat(const std::vector<bool>& looked, const torch::autograd::variable_list& tangents,
                                         const std::vector<bool>& gives);
+  void lead_to_roots(const torch::autograd::variable_list& results, const Tensors& again,
+                     const std::vector<NodePtr>& there_before);
   Since::Walk walk(const std::vector<bool>& through, const std::vector<bool>& gives) const;
   void note(const Since::Walk& walk, const Backward* backward);
   void forget_run();

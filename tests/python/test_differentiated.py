@@ -186,3 +186,59 @@ def test_a_stop_that_was_changed():
         (d,) = torch.autograd.grad(y.sum(), x, create_graph=True)
         (e,) = torch.autograd.grad(d.sum(), x)
         assert torch.allclose(e, 4 * torch.full((3,), 2.0).exp())
+
+
+HOOKED = {
+    "exp": lambda x: x.exp(),
+    "a view of it": lambda x: x.exp().view(-1),
+    "softmax": lambda x: torch.softmax(x * 2, -1),
+    "two": lambda x: (x.exp(), x.sigmoid()),
+    "one of the other": lambda x: one_of_the_other(x.exp()),
+    "of one operator": lambda x: torch.std_mean(x, 0),
+    "in place": lambda x: (x * 2).tanh_(),
+    "one that saves its input": lambda x: (x * 2).sin(),
+}
+
+
+def one_of_the_other(y):
+    return y, y.tanh()
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("name", HOOKED)
+def test_hooks_of_outputs_in_second_gradients(name, together):
+    """An operator that saved its result has a gradient that depends on the result: its hooks are called again."""
+    def seen(f):
+        torch.manual_seed(5)
+        x = randn(2, 3, requires_grad=True)
+        lines = []
+        ys = f(x)
+        ys = ys if isinstance(ys, tuple) else (ys,)
+        handles = []
+        for i, y in enumerate(ys):
+            handles.append(y.register_hook(lambda g, i=i: lines.append((i, 0 if g is None else g.detach().clone()))))
+        x.register_hook(lambda g: lines.append(("x", g.detach().clone())))
+        (d,) = torch.autograd.grad([y.sin().sum() for y in ys], x, create_graph=True)
+        lines.append(("first", d.detach().clone()))
+        loss = d.square().sum() + (sum(y.sum() for y in ys) if together else 0)
+        (e,) = torch.autograd.grad(loss, x, create_graph=True)
+        lines.append(("second", e.detach().clone()))
+        for handle in handles:
+            handle.remove()
+        if e.requires_grad:
+            e.sum().backward()
+            lines.append(("third", x.grad))
+        try:
+            ys[0].sum().backward()
+        except RuntimeError as error:
+            lines.append(("again", str(error)[:60]))
+        return lines
+
+    f = HOOKED[name]
+    c = magneto.compile(f)
+    expected = seen(f)
+    for _ in range(3):
+        got = seen(c)
+        assert [who for who, _ in got] == [who for who, _ in expected]
+        for (_, a), (_, b) in zip(got, expected):
+            assert a == b if not isinstance(a, torch.Tensor) else torch.allclose(a, b, rtol=1e-3, atol=1e-4)

@@ -167,7 +167,10 @@ std::unique_ptr<LoadedCode> Llvm::link(std::string_view object, const std::vecto
   const Functions& f = *llvm_;
   const char* error = nullptr;
   TargetMachine* machine = f.machine("", true);
-  Jit* jit = f.create_jit(machine, false, false, &error);
+  // JITLink gives all sections of an object one piece of memory. The older linker asks for each of them, and where the
+  // address space has only holes left, constants lie more than 2 GB from the code: LLVM ends the process.
+  constexpr bool kJitLink = true;
+  Jit* jit = f.create_jit(machine, false, kJitLink, &error);
   f.dispose_machine(machine);
   if (!jit) throw base::Fault("toolchain: LLVM: " + f.take(error));
   LinkElement elements[] = {{kObject, object.data(), object.size()}, {kLibrary, "", 0}};  // "": this process

@@ -236,7 +236,7 @@ def exceeds(want, have, spread=None):
     if want.dtype != have.dtype or want.shape != have.shape:
         return None
     if torch.equal(want, have):
-        return torch.zeros(want.shape, dtype=torch.bool)
+        return torch.zeros(want.shape, dtype=torch.bool, device=want.device)
     if want.dtype not in rounding.UNITS:
         return (want != have) if spread is None else (want != have) & ~spread.bool()
     wide = torch.complex128 if want.is_complex() else torch.float64

@@ -12,6 +12,7 @@ using graph::ValueId;
 
 static bool is_symbolic(const graph::Arg& arg) {
   if (const auto* one = std::get_if<types::Expr>(&arg)) return !one->is_constant();
+  if (std::holds_alternative<graph::Real>(arg)) return true;
   const auto* list = std::get_if<std::vector<types::Expr>>(&arg);
   return list && std::any_of(list->begin(), list->end(), [](const types::Expr& expr) { return !expr.is_constant(); });
 }

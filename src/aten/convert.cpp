@@ -89,6 +89,7 @@ std::optional<graph::Arg> number_arg(const c10::IValue& value) {
     return expr ? std::optional<graph::Arg>(std::move(*expr)) : std::nullopt;
   }
   if (value.isDouble()) return value.toDouble();
+  if (value.isSymFloat()) return Symbols::from_torch(value.toSymFloat());
   if (value.isBool()) return value.toBool();
   if (value.isComplexDouble()) {
     const auto number = value.toComplexDouble();
@@ -104,6 +105,7 @@ std::optional<graph::Arg> numbers_arg(c10::ArrayRef<c10::IValue> list) {
   for (const c10::IValue& value : list) {
     if (value.isInt()) integers.emplace_back(value.toInt());
     if (value.isDouble()) reals.push_back(value.toDouble());
+    if (value.isSymFloat()) reals.push_back(value.toSymFloat().guard_float(__FILE__, __LINE__));
   }
   if (reals.size() == list.size()) return reals;
   if (integers.size() == list.size()) return integers;

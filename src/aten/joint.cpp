@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <typeinfo>
 #include <unordered_map>
@@ -69,20 +70,28 @@ class NoSavedTensorHooks {
   const bool before_;
 };
 
-// The values of the symbols, from the sizes of the examples.
-std::vector<int64_t> hints_of(const Graph& graph, std::span<const at::Tensor> examples) {
-  std::vector<uint32_t> used;
+// Numbers that are like none that a formula asks for: what holds for them holds for all but a few.
+constexpr double kAnyFloat = 0.5772156649015329;
+constexpr int64_t kAnyInt = 1009;
+
+// The values of the symbols, from the sizes of the examples. Symbols that are floats are told to `reals`; they and
+// numbers that are no sizes may be anything.
+std::vector<int64_t> hints_of(const Graph& graph, std::span<const at::Tensor> examples, std::vector<uint32_t>& reals) {
+  std::vector<uint32_t> used, numbers;
   for (const graph::Value& value : graph.values())
     for (const auto* list : {&value.type.sizes, &value.type.strides})
       for (const types::Expr& expr : *list) expr.collect_symbols(used);
   for (const graph::Node& node : graph.nodes())
     for (const graph::Arg& arg : node.args) {
-      if (const auto* one = std::get_if<types::Expr>(&arg)) one->collect_symbols(used);
+      if (const auto* one = std::get_if<types::Expr>(&arg)) one->collect_symbols(numbers);
+      if (const auto* real = std::get_if<graph::Real>(&arg)) reals.push_back(real->symbol);
       if (const auto* list = std::get_if<types::Sizes>(&arg))
         for (const types::Expr& expr : *list) expr.collect_symbols(used);
     }
   uint32_t count = 0;
   for (const uint32_t symbol : used) count = std::max(count, symbol + 1);
+  for (const auto* list : {&reals, &numbers})
+    for (const uint32_t symbol : *list) count = std::max(count, symbol + 1);
   std::vector<int64_t> hints(count);
   std::vector<bool> known(count);
   const auto learn = [&](const types::Expr& expr, int64_t value) {
@@ -101,6 +110,9 @@ std::vector<int64_t> hints_of(const Graph& graph, std::span<const at::Tensor> ex
   }
   for (const uint32_t symbol : used)
     if (!known[symbol]) impossible("s", symbol, " is a number that no input tells");
+  for (const uint32_t symbol : numbers)
+    if (!known[symbol]) hints[symbol] = kAnyInt;
+  for (const uint32_t symbol : reals) hints[symbol] = std::bit_cast<int64_t>(kAnyFloat);
   return hints;
 }
 
@@ -117,10 +129,19 @@ class Joining {
  public:
   Joining(const Program& program, std::span<const at::Tensor> examples)
       : from_(program.graph()), symbols_(std::make_shared<Symbols>()), trace_(symbols_, from_) {
-    made_.hints = hints_of(from_, examples);
-    for (const int64_t hint : made_.hints) symbols_->admit(symbols_->add(hint));
-    for (const types::Condition& condition : from_.conditions)
-      if (is_known(condition)) symbols_->decide(condition);
+    std::vector<uint32_t> reals;
+    made_.hints = hints_of(from_, examples, reals);
+    for (size_t s = 0; s < made_.hints.size(); ++s) {
+      if (std::find(reals.begin(), reals.end(), s) != reals.end())
+        symbols_->add_real(kAnyFloat);
+      else
+        symbols_->admit(symbols_->add(made_.hints[s]));
+    }
+    for (const types::Condition& condition : from_.conditions) {
+      if (!is_known(condition)) continue;
+      if (!condition.holds(made_.hints)) impossible("numbers for which ", types::to_string(condition));
+      symbols_->decide(condition);
+    }
     made_.inputs = examples.size();
     made_.outputs = from_.outputs.size();
     tensors_.resize(from_.values().size());
@@ -222,7 +243,13 @@ class Joining {
     if (const auto* one = std::get_if<types::Expr>(&arg); one && !one->is_constant()) {
       if (kind == ArgKind::kInt) return symbols_->to_torch(*one);
       if (kind == ArgKind::kNumber) return c10::Scalar(symbols_->to_torch(*one));
-      impossible("a size as a number in the place of a tensor");
+      if (kind == ArgKind::kTensor) return symbols_->wrap(*one);
+      impossible("a size where only a number can stand");
+    }
+    if (const auto* real = std::get_if<graph::Real>(&arg)) {
+      if (kind == ArgKind::kTensor) return symbols_->wrap(*real);
+      if (kind == ArgKind::kNumber) return c10::Scalar(symbols_->to_torch(*real));
+      impossible("a float that changes where only a number can stand");
     }
     if (const auto* list = std::get_if<types::Sizes>(&arg))
       if (std::any_of(list->begin(), list->end(), [](const types::Expr& expr) { return !expr.is_constant(); })) {
@@ -684,9 +711,18 @@ class Joining {
     made_.graph = trace_.graph();
     made_.graph.outputs = std::move(outputs);
     made_.graph.conditions = symbols_->conditions();
-    for (const types::Condition& condition : symbols_->conditions())
-      if (std::find(from_.conditions.begin(), from_.conditions.end(), condition) == from_.conditions.end())
-        made_.conditions.push_back(condition);
+    for (const types::Condition& condition : symbols_->conditions()) {
+      if (std::find(from_.conditions.begin(), from_.conditions.end(), condition) != from_.conditions.end()) continue;
+      if (condition.relation == types::Relation::kEq && condition.right == types::Expr(kAnyInt))
+        impossible("its gradient depends on the value of a number that changes");
+      made_.conditions.push_back(condition);
+    }
+    for (const Symbols::RealCondition& condition : symbols_->real_conditions()) {
+      using Condition = Symbols::RealCondition;
+      if (condition.relation == Condition::kWithin) continue;  // the forward's, which its guards look after
+      if (condition.relation == Condition::kIs) impossible("its gradient depends on the value of a float that changes");
+      made_.conditions.push_back({types::Expr::symbol(condition.symbol), types::Relation::kNe, condition.bits});
+    }
     for (size_t n = forward_nodes_; n < made_.graph.nodes().size(); ++n) {
       const graph::Node& node = made_.graph.nodes()[n];
       const Operator& op = operator_named(node.op);

@@ -12,6 +12,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <limits>
 #include <mutex>
 #include <string>
 #include <unordered_set>
@@ -148,6 +149,9 @@ class Recording {
     for (const c10::IValue& argument : arguments())
       each_tensor(argument, [&](const at::Tensor& tensor, int) {
         if (!tensor.defined()) return;
+        if (state_.symbols && is_wrapped_number(tensor))
+          if (const auto number = state_.symbols->wrapped(tensor))
+            if (const auto* real = std::get_if<graph::Real>(&*number)) state_.symbols->fix(*real);
         const c10::StorageImpl* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
         sealed = sealed || !storage || is_sealed(*storage);
       });
@@ -387,17 +391,69 @@ class Recording {
     return true;
   }
 
+  Results results_by_rule(ops::TakenReals& reals) const {
+    if (!op_.declared || !op_.declared->type) return std::nullopt;
+    ops::Call call{.args = args_, .graph = &state_.graph, .default_dtype = default_dtype(), .reals = &reals};
+    if (Symbols* symbols = state_.symbols.get()) {
+      call.decide = [symbols](const types::Condition& question) { return symbols->decide(question); };
+      call.fix = [symbols](const types::Expr& expr) { return symbols->fix(expr); };
+    }
+    return op_.declared->type(call);
+  }
+
+  // torch converts some numbers to the element type, and raises an error where that does not hold them.
+  bool holds_reals(const ops::TakenReals& reals, const std::vector<ops::Result>& results) {
+    double most = std::numeric_limits<double>::max();
+    const auto is_stored = [&](types::Dtype dtype) {
+      if (dtype == types::Dtype::kF16) most = std::min(most, 65504.0);
+      if (dtype != types::Dtype::kF64) most = std::min(most, 3.3e38);
+    };
+    for (const ops::Result& result : results) is_stored(result.type.dtype);
+    for (const TensorPlace& place : tensors_)
+      is_stored(state_.graph.value(value_at(place.argument, place.item)).type.dtype);
+    for (size_t a = 0; a < args_.size(); ++a) {
+      const auto* real = std::get_if<graph::Real>(&args_[a]);
+      if (!real) continue;
+      if ((reals.taken >> a & 1) == 0) return false;
+      const bool converted = op_.arguments[a] == ArgKind::kNumber || (reals.converted >> a & 1) != 0;
+      if (converted && !state_.symbols->bound(*real, most)) return false;
+    }
+    return true;
+  }
+
+  // What returns nothing (_foreach_add_) has no type that could depend on a number.
+  bool keeps_reals() {
+    constexpr uint64_t kEach = ~uint64_t{0};
+    if (op_.returns > 0 || !holds_reals({kEach, kEach}, {})) return false;
+    for (size_t a = 0; a < args_.size(); ++a)  // for the shape kernel
+      if (const auto* real = std::get_if<graph::Real>(&args_[a]); real && op_.arguments[a] == ArgKind::kNumber)
+        stack_[begin_ + a] = state_.symbols->hint(*real);
+    return true;
+  }
+
+  // Floats without a value are the numbers they are now; true: there were some.
+  bool fix_reals() {
+    bool any = false;
+    for (size_t a = 0; a < args_.size(); ++a)
+      if (const auto* real = std::get_if<graph::Real>(&args_[a])) {
+        any = true;
+        args_[a] = state_.symbols->fix(*real);
+        if (op_.arguments[a] == ArgKind::kTensor)
+          stack_[begin_ + a] = wrapped_number(args_[a]);
+        else
+          stack_[begin_ + a] = std::get<double>(args_[a]);
+      }
+    return any;
+  }
+
   Results types_of_results() {
-    if (op_.declared && op_.declared->type) {
-      ops::Call call{.args = args_, .graph = &state_.graph, .default_dtype = default_dtype()};
-      if (Symbols* symbols = state_.symbols.get()) {
-        call.decide = [symbols](const types::Condition& question) { return symbols->decide(question); };
-        call.fix = [symbols](const types::Expr& expr) { return symbols->fix(expr); };
-      }
-      if (auto results = op_.declared->type(call)) {
-        by_rule_ = true;
-        return results;
-      }
+    ops::TakenReals reals;
+    Results ruled = results_by_rule(reals);
+    if (ruled && !holds_reals(reals, *ruled)) ruled.reset();
+    if (!ruled && !keeps_reals() && fix_reals()) ruled = results_by_rule(reals);
+    if (ruled) {
+      by_rule_ = true;
+      return ruled;
     }
     if (!state_.symbols && is_untried()) return std::nullopt;  // torch's shape kernel would warn where the kernel does
     if (state_.symbols) fix_arguments();
@@ -471,6 +527,7 @@ class Recording {
     for (size_t a = 0; a < op_.arguments.size(); ++a) {
       c10::IValue& argument = stack_[begin_ + a];
       if (argument.isSymInt()) argument = argument.toSymInt().guard_int(__FILE__, __LINE__);
+      if (argument.isSymFloat()) argument = argument.toSymFloat().guard_float(__FILE__, __LINE__);
       if (op_.arguments[a] != ArgKind::kInts || !argument.isSymIntList() || argument.isIntList()) continue;
       c10::List<int64_t> numbers;
       for (const c10::SymInt& number : argument.toSymIntVector())

@@ -245,6 +245,8 @@ class Printer {
     if (const auto* list = std::get_if<std::vector<types::Expr>>(&arg))
       return base::concat("[", joined(*list, expr), "]");
     if (const auto* number = std::get_if<double>(&arg)) return real(*number);
+    if (const auto* number = std::get_if<graph::Real>(&arg))
+      return base::concat("__import__('struct').unpack('d', __import__('struct').pack('q', s", number->symbol, "))[0]");
     if (const auto* list = std::get_if<std::vector<double>>(&arg)) return base::concat("[", joined(*list, real), "]");
     if (const auto* is = std::get_if<bool>(&arg)) return truth(*is);
     if (const auto* list = std::get_if<std::vector<bool>>(&arg)) return base::concat("[", joined(*list, truth), "]");

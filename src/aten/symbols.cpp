@@ -1,10 +1,13 @@
 // aten/symbols.cpp
 #include "aten/symbols.h"
 
+#include <ATen/ScalarOps.h>
 #include <c10/core/SymNodeImpl.h>
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
+#include <cmath>
 #include <numeric>
 
 #include "base/check.h"
@@ -155,6 +158,56 @@ class Node final : public c10::SymNodeImpl {
   const std::optional<Condition> question_;
 };
 
+// A float that is a symbol, or a number beside one. What is not answered here (sums, products) torch refuses.
+class RealNode final : public c10::SymNodeImpl {
+ public:
+  RealNode(std::shared_ptr<Symbols> symbols, graph::Arg content)
+      : symbols_(std::move(symbols)), content_(std::move(content)) {}
+
+  const graph::Arg& content() const { return content_; }
+
+  bool is_int() override { return false; }
+  bool is_bool() override { return false; }
+  bool is_float() override { return true; }
+  bool has_hint() override { return true; }
+  bool is_symbolic() override { return true; }
+  c10::SymNode clone() override { return c10::SymNode::reclaim_copy(this); }
+  std::string str() override { return std::to_string(now()); }
+
+  c10::SymNode wrap_float(double number) override { return c10::make_intrusive<RealNode>(symbols_, number); }
+  c10::SymNode sym_float() override { return clone(); }
+  c10::SymNode eq(const c10::SymNode& other) override { return truth(is(other)); }
+  c10::SymNode ne(const c10::SymNode& other) override { return truth(!is(other)); }
+  c10::SymNode lt(const c10::SymNode& other) override { return truth(fixed() < of(other).fixed()); }
+  c10::SymNode le(const c10::SymNode& other) override { return truth(fixed() <= of(other).fixed()); }
+  c10::SymNode gt(const c10::SymNode& other) override { return truth(fixed() > of(other).fixed()); }
+  c10::SymNode ge(const c10::SymNode& other) override { return truth(fixed() >= of(other).fixed()); }
+
+  double guard_float(const char*, int64_t) override { return fixed(); }
+
+ private:
+  const graph::Real* real() const { return std::get_if<graph::Real>(&content_); }
+  double now() const { return real() ? symbols_->hint(*real()) : std::get<double>(content_); }
+  double fixed() const { return real() ? symbols_->fix(*real()) : std::get<double>(content_); }
+  bool is(const c10::SymNode& other) const {
+    const RealNode& second = of(other);
+    if (real() && !second.real()) return symbols_->equal(*real(), second.now());
+    if (!real() && second.real()) return symbols_->equal(*second.real(), now());
+    return fixed() == second.fixed();
+  }
+  static const RealNode& of(const c10::SymNode& other) {
+    const auto* node = dynamic_cast<const RealNode*>(other.get());
+    TORCH_CHECK(node, "a symbolic float of another compiler");
+    return *node;
+  }
+  c10::SymNode truth(bool holds) const {
+    return c10::make_intrusive<Node>(symbols_, Condition{0, holds ? Relation::kEq : Relation::kNe, 0});
+  }
+
+  const std::shared_ptr<Symbols> symbols_;
+  const graph::Arg content_;
+};
+
 Condition opposite(const Condition& condition) {
   switch (condition.relation) {
     case Relation::kEq:
@@ -173,9 +226,14 @@ std::atomic<Symbols::Unwrap> unwrap{nullptr};
 
 }  // namespace
 
-void Symbols::set_unwrap(Unwrap function) { unwrap = function; }
+std::atomic<Symbols::Inner> inner{nullptr};
 
-std::optional<Expr> Symbols::wrapped(const at::Tensor& tensor) const {
+void Symbols::set_unwrap(Unwrap function) { unwrap = function; }
+void Symbols::set_inner(Inner function) { inner = function; }
+
+std::optional<graph::Arg> Symbols::wrapped(const at::Tensor& tensor) const {
+  for (const auto& [known, number] : wraps_)
+    if (known.is_same(tensor)) return number;
   const Unwrap function = unwrap;
   return function ? function(tensor) : std::nullopt;
 }
@@ -185,6 +243,64 @@ Expr Symbols::add(int64_t hint) {
   hints_.push_back(hint);
   least_.push_back(0);
   return symbol;
+}
+
+graph::Real Symbols::add_real(double hint) {
+  add(std::bit_cast<int64_t>(hint));
+  return {static_cast<uint32_t>(hints_.size() - 1)};
+}
+
+double Symbols::hint(graph::Real real) const { return std::bit_cast<double>(hints_.at(real.symbol)); }
+
+void Symbols::require(RealCondition condition) {
+  if (std::find(real_conditions_.begin(), real_conditions_.end(), condition) == real_conditions_.end())
+    real_conditions_.push_back(condition);
+}
+
+bool Symbols::equal(graph::Real real, double number) {
+  if (std::isnan(number)) return false;
+  if (hint(real) == number) return fix(real) == number;
+  require({real.symbol, RealCondition::kIsNot, std::bit_cast<int64_t>(number)});
+  if (number == 0) require({real.symbol, RealCondition::kIsNot, std::bit_cast<int64_t>(-number)});
+  return false;
+}
+
+bool Symbols::bound(graph::Real real, double most) {
+  const double number = hint(real);
+  if (std::isfinite(number) && std::abs(number) > most) return false;
+  require({real.symbol, RealCondition::kWithin, std::bit_cast<int64_t>(most)});
+  return true;
+}
+
+double Symbols::fix(graph::Real real) {
+  require({real.symbol, RealCondition::kIs, hints_.at(real.symbol)});
+  return hint(real);
+}
+
+static at::Tensor wrapped_scalar(const c10::Scalar& number) {
+  at::Tensor tensor = c10::scalar_to_tensor(number);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
+at::Tensor Symbols::wrap(graph::Real real) { return wraps_.emplace_back(wrapped_scalar(hint(real)), real).first; }
+
+at::Tensor Symbols::wrap(Expr number) {
+  at::Tensor tensor = wrapped_scalar(hint(number));
+  return wraps_.emplace_back(std::move(tensor), std::move(number)).first;
+}
+
+c10::SymFloat Symbols::to_torch(graph::Real real) {
+  return c10::SymFloat(c10::SymNode(c10::make_intrusive<RealNode>(shared_from_this(), real)));
+}
+
+std::optional<graph::Arg> Symbols::from_torch(const c10::SymFloat& number) {
+  if (!number.is_symbolic()) return number.as_float_unchecked();
+  c10::SymNode node = number.toSymNodeImpl();
+  const Inner function = inner;
+  if (!dynamic_cast<const RealNode*>(node.get()) && function) node = function(*node);
+  const auto* ours = dynamic_cast<const RealNode*>(node.get());
+  return ours ? std::optional(ours->content()) : std::nullopt;
 }
 
 bool Symbols::admit(const Expr& expr) {

@@ -5,8 +5,13 @@
 // expressions where they decide it, else by the hints, and then the answer becomes a condition that must hold at each
 // later call. So nothing is ever assumed silently, and code that wants a plain number gets one: the symbol is that
 // number from then on.
+//
+// A Python float may be a symbol, too: one whose value is the bits of a double. Torch may pass it on, and ask whether
+// it is some number; whoever wants more of it fixes it. Its conditions are bits, so 0.0 is not -0.0, and a NaN is
+// itself. They are kept apart from those of sizes, which are numbers that are never negative.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/core/SymFloat.h>
 #include <c10/core/SymInt.h>
 
 #include <cstdint>
@@ -15,6 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "graph/graph.h"
 #include "types/expr.h"
 
 namespace magneto::aten {
@@ -22,6 +28,7 @@ namespace magneto::aten {
 class Symbols : public std::enable_shared_from_this<Symbols> {
  public:
   types::Expr add(int64_t hint);
+  graph::Real add_real(double hint);
   /// Lets an expression take part in sizes. Its symbols are at least 2 from now on: sizes 0 and 1 behave differently,
   /// and are never symbols. False: one of them is smaller now.
   bool admit(const types::Expr& expr);
@@ -37,23 +44,47 @@ class Symbols : public std::enable_shared_from_this<Symbols> {
 
   const std::vector<types::Condition>& conditions() const { return conditions_; }
 
-  /// A symbolic integer that torch's Python door wrapped into a tensor (x * n). It keeps the number where only Python
+  struct RealCondition {
+    uint32_t symbol;
+    enum Relation : uint8_t { kIs, kIsNot, kWithin } relation;  ///< has these bits, has not; see bound()
+    int64_t bits;
+    friend bool operator==(const RealCondition&, const RealCondition&) = default;
+  };
+  double hint(graph::Real real) const;
+  bool equal(graph::Real real, double number);  ///< as == is for doubles
+  double fix(graph::Real real);
+  bool bound(graph::Real real, double most);  ///< it is at most that far from 0, or not finite; false: it is not so now
+  const std::vector<RealCondition>& real_conditions() const { return real_conditions_; }
+
+  /// A symbolic number that torch's Python door wrapped into a tensor (x * n). It keeps the number where only Python
   /// finds it, so Python is asked.
-  using Unwrap = std::optional<types::Expr> (*)(const at::Tensor& wrapped);
+  using Unwrap = std::optional<graph::Arg> (*)(const at::Tensor& wrapped);
   static void set_unwrap(Unwrap unwrap);
-  std::optional<types::Expr> wrapped(const at::Tensor& tensor) const;
+  std::optional<graph::Arg> wrapped(const at::Tensor& tensor) const;
+  /// A symbolic float that was in Python's hands comes back as a node around the object that is ours.
+  using Inner = c10::SymNode (*)(c10::SymNodeImpl& node);
+  static void set_inner(Inner inner);
+  /// The same, made here.
+  at::Tensor wrap(graph::Real real);
+  at::Tensor wrap(types::Expr number);
 
   /// A constant is a plain number.
   c10::SymInt to_torch(const types::Expr& expr);
   /// Nothing: a symbolic integer that is not ours.
   static std::optional<types::Expr> from_torch(const c10::SymInt& number);
+  c10::SymFloat to_torch(graph::Real real);
+  /// A graph::Real or a double; nothing: a symbolic float that is not ours.
+  static std::optional<graph::Arg> from_torch(const c10::SymFloat& number);
 
  private:
   void require(types::Condition condition);
+  void require(RealCondition condition);
   std::vector<int64_t> hints_;
   std::vector<int64_t> least_;  ///< 2 for the symbols that were admitted
   std::vector<types::Condition> conditions_;
   std::unordered_multimap<size_t, size_t> by_hash_;  ///< places in conditions_
+  std::vector<RealCondition> real_conditions_;
+  std::vector<std::pair<at::Tensor, graph::Arg>> wraps_;
 };
 
 }  // namespace magneto::aten

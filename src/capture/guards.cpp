@@ -4,8 +4,10 @@
 #include <torch/csrc/Dtype.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
+#include "base/text.h"
 #include "capture/frame_abi.h"
 
 namespace magneto::capture {
@@ -13,6 +15,8 @@ namespace magneto::capture {
 std::string size_path(const std::string& tensor, size_t dimension) {
   return tensor + ".size(" + std::to_string(dimension) + ")";
 }
+
+std::string item_path(const std::string& list, size_t index) { return list + "[" + std::to_string(index) + "]"; }
 
 bool is_value(PyObject* o) {
   PyTypeObject* t = Py_TYPE(o);
@@ -182,7 +186,17 @@ static std::string was_is(PyObject* before, PyObject* now) {
   return a == b ? " is another object (" + a + ")" : " was " + a + ", is " + b;
 }
 
-static bool take_symbol(GuardContext& context, int32_t symbol, PyObject* value) {
+/// Numbers of one type: what changes from one to the other may be a symbol.
+static bool are_numbers(PyObject* before, PyObject* now) {
+  return before && now && Py_TYPE(before) == Py_TYPE(now) && (PyLong_CheckExact(now) || PyFloat_CheckExact(now));
+}
+
+bool GuardProgram::take_symbol(GuardContext& context, int32_t symbol, PyObject* value) const {
+  if (value && is_real(static_cast<size_t>(symbol))) {
+    if (!PyFloat_CheckExact(value)) return false;
+    context.symbols[symbol] = std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(value));
+    return true;
+  }
   if (!value || !PyLong_CheckExact(value)) return false;
   int overflow = 0;
   long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
@@ -207,7 +221,7 @@ bool GuardProgram::check_dict(DictGuard& g, GuardContext& context, std::string* 
     if (why) {
       std::string path = sources.describe_key(g.source, key);
       *why = path + was_is(before, now);
-      if (changed && before && now && PyLong_CheckExact(before) && PyLong_CheckExact(now)) changed->push_back(path);
+      if (changed && are_numbers(before, now)) changed->push_back(path);
     }
     return false;
   };
@@ -258,7 +272,7 @@ bool GuardProgram::check_dict(DictGuard& g, GuardContext& context, std::string* 
 
 // What has a fixed address: classes, functions and lists. Dicts have a memo of their own, because a dict of globals
 // changes often without a change of what was read.
-bool GuardProgram::check_structure(std::string* why) {
+bool GuardProgram::check_structure(std::string* why, std::vector<std::string>* changed) {
   auto miss = [&](auto&& text) {
     if (why) *why = text();
     return false;
@@ -281,10 +295,11 @@ bool GuardProgram::check_structure(std::string* why) {
                std::to_string(PyList_GET_SIZE(list));
       });
     for (size_t i = 0; i < g.items.size(); ++i)
-      if (!same_value(g.items[i].get(), PyList_GET_ITEM(list, i)))
+      if ((g.symbols.empty() || g.symbols[i] < 0) && !same_value(g.items[i].get(), PyList_GET_ITEM(list, i)))
         return miss([&] {
-          return sources.describe(g.source) + "[" + std::to_string(i) + "]" +
-                 was_is(g.items[i].get(), PyList_GET_ITEM(list, i));
+          const std::string path = item_path(sources.describe(g.source), i);
+          if (changed && are_numbers(g.items[i].get(), PyList_GET_ITEM(list, i))) changed->push_back(path);
+          return path + was_is(g.items[i].get(), PyList_GET_ITEM(list, i));
         });
   }
   for (FunctionGuard& g : functions) {
@@ -329,7 +344,8 @@ void GuardProgram::take_words() {
     auto* list = reinterpret_cast<PyListObject*>(g.object.get());
     take(&list->ob_base.ob_size);
     take(&list->ob_item);
-    for (size_t i = 0; i < g.items.size(); ++i) take(&list->ob_item[i]);
+    for (size_t i = 0; i < g.items.size(); ++i)
+      if (g.symbols.empty() || g.symbols[i] < 0) take(&list->ob_item[i]);
   }
 }
 
@@ -352,10 +368,17 @@ bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::ve
     return false;
   };
   if (!words_hold()) {
-    if (!check_structure(why)) return false;
+    if (!check_structure(why, changed)) return false;
     take_words();
   }
   if (!check_dicts(context, why, changed)) return false;
+  for (SequenceGuard& g : lists)
+    for (size_t i = 0; i < g.symbols.size(); ++i)
+      if (g.symbols[i] >= 0 && !take_symbol(context, g.symbols[i], PyList_GET_ITEM(g.object.get(), i)))
+        return miss([&] {
+          return item_path(sources.describe(g.source), i) +
+                 was_is(g.items[i].get(), PyList_GET_ITEM(g.object.get(), i));
+        });
   for (SequenceGuard& g : sets) {
     bool ok = static_cast<size_t>(PySet_GET_SIZE(g.object.get())) == g.items.size();
     for (size_t i = 0; ok && i < g.items.size(); ++i) ok = PySet_Contains(g.object.get(), g.items[i].get()) == 1;
@@ -374,8 +397,7 @@ bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::ve
     if (g.symbol >= 0 ? !take_symbol(context, g.symbol, content) : !same_value(content, g.content.get())) {
       if (why) {
         *why = "the closure variable " + sources.describe(g.source) + was_is(g.content.get(), content);
-        if (changed && content && g.content && PyLong_CheckExact(content) && PyLong_CheckExact(g.content.get()))
-          changed->push_back(sources.describe(g.source));
+        if (changed && are_numbers(g.content.get(), content)) changed->push_back(sources.describe(g.source));
       }
       return false;
     }
@@ -515,8 +537,7 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
     case Kind::kValue: {
       PyObject* value = resolve(step.target, context);
       if (same_value(value, step.object.get())) return true;
-      if (changed && value && PyLong_CheckExact(value) && PyLong_CheckExact(step.object.get()))
-        changed->push_back(sources.describe(step.target));
+      if (changed && are_numbers(step.object.get(), value)) changed->push_back(sources.describe(step.target));
       return miss([&] { return sources.describe(step.target) + was_is(step.object.get(), value); });
     }
     case Kind::kAbsent:
@@ -580,8 +601,10 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
                return sources.describe(step.target) + " is now an object that the function also reaches otherwise";
              });
     case Kind::kSymbol:
-      return take_symbol(context, static_cast<int32_t>(step.number), resolve(step.target, context)) ||
-             miss([&] { return sources.describe(step.target) + " is no int any more"; });
+      return take_symbol(context, static_cast<int32_t>(step.number), resolve(step.target, context)) || miss([&] {
+               return sources.describe(step.target) + " is no " +
+                      (is_real(static_cast<size_t>(step.number)) ? "float" : "int") + " any more";
+             });
     case Kind::kMember: {
       int present = PySequence_Contains(target, step.object.get());
       if (present < 0) PyErr_Clear();
@@ -639,12 +662,27 @@ bool GuardProgram::check(GuardContext& context, std::string* why, std::vector<st
       if (why) *why = "a number changed: " + types::to_string(condition) + " does not hold any more";
       return false;
     }
-  return check_states(context, why);
+  return check_numbers(context, why) && check_states(context, why);
+}
+
+bool GuardProgram::check_numbers(GuardContext& context, std::string* why) {
+  for (const RealStep& step : real_steps)
+    if (!step.run(context.symbols)) {
+      if (why) *why = "a number changed: " + to_string(step) + " is no float any more";
+      return false;
+    }
+  for (const RealCheck& check : real_checks)
+    if (!check.holds(context.symbols)) {
+      if (why) *why = "a number changed: " + to_string(check) + " does not hold any more";
+      return false;
+    }
+  return true;
 }
 
 size_t GuardProgram::size() const {
   size_t count = 1 + lists.size() + sets.size() + members.size() + types.size() + classes.size() + functions.size() +
-                 cells.size() + tensors.size() + states.size() + reads.size() + steps.size() + conditions.size();
+                 cells.size() + tensors.size() + states.size() + reads.size() + steps.size() + conditions.size() +
+                 real_checks.size();
   for (const DictGuard& g : dicts) count += 1 + g.keys.size() + g.items.size();
   return count;
 }
@@ -691,7 +729,8 @@ std::vector<std::string> GuardProgram::describe() const {
       case Kind::kNotDictOf:
         break;
       case Kind::kSymbol:
-        out.push_back(path + " is an int (any)");
+        out.push_back(base::concat(path, is_real(static_cast<size_t>(s.number)) ? " is a float" : " is an int",
+                                   " (any): s", s.number));
         break;
       case Kind::kMember:
         out.push_back("membership in " + path);
@@ -712,7 +751,9 @@ std::vector<std::string> GuardProgram::describe() const {
     if (g.whole) out.push_back(path + ": all entries");
     for (const KeyCheck& k : g.keys) {
       out.push_back(sources.describe_key(g.source, k.key.get()) +
-                    (k.value
+                    (k.symbol >= 0 ? base::concat(is_real(static_cast<size_t>(k.symbol)) ? " is a float" : " is an int",
+                                                  " (any): s", k.symbol)
+                     : k.value
                          ? (is_value(k.value.get()) ? " == " + text_of_object(k.value.get()) : " is the same object")
                          : " is absent"));
     }
@@ -727,6 +768,8 @@ std::vector<std::string> GuardProgram::describe() const {
   for (const TensorGuard& g : tensors) out.push_back(sources.describe(g.source) + ": tensor properties");
   for (const StateGuard& g : states) out.push_back("answer of " + g.name);
   for (const types::Condition& c : conditions) out.push_back(types::to_string(c));
+  for (const RealStep& s : real_steps) out.push_back(to_string(s));
+  for (const RealCheck& c : real_checks) out.push_back(to_string(c));
   return out;
 }
 

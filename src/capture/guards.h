@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "capture/reals.h"
 #include "capture/ref.h"
 #include "capture/source.h"
 #include "capture/state_word.h"
@@ -24,6 +25,7 @@ namespace magneto::capture {
 
 /// How the size of a dimension is called in `changed` of a check and in messages: x.size(0).
 std::string size_path(const std::string& tensor, size_t dimension);
+std::string item_path(const std::string& list, size_t index);  ///< the same of a list's element: rates[0]
 
 /// Objects without identity: equal means interchangeable. Floats compare by bits, tuples element by element with types.
 bool is_value(PyObject* object);
@@ -49,7 +51,7 @@ bool is_immutable_type(PyTypeObject* type);  ///< a C type that Python code cann
 struct KeyCheck {
   Ref key;
   Ref value;            ///< empty: absent
-  int32_t symbol = -1;  ///< >= 0: any int will do, it becomes this symbol
+  int32_t symbol = -1;  ///< >= 0: any int (float) will do, it becomes this symbol
 };
 
 struct DictGuard {
@@ -71,7 +73,8 @@ struct SequenceGuard {
   Ref object;
   SourceId source;
   std::vector<Ref> items;
-};  ///< list, set: all elements
+  std::vector<int32_t> symbols = {};  ///< as KeyCheck::symbol, for each item; empty: none
+};                                    ///< list, set: all elements
 struct MemberGuard {
   Ref set;
   Ref item;
@@ -129,7 +132,7 @@ struct FloatingStep {
     kNotPinned,
     kNotDictOf,  ///< current[target] (or `object`), `number` 1: its dict, is not the dict of current[other] (or
                  ///< `value`)
-    kSymbol,     ///< an exact int; symbols[number] takes it
+    kSymbol,     ///< an exact int or float; symbols[number] takes it
     kMember,     ///< membership in a set, `number` is the answer
     kFunction,   ///< a function with this code (object), these defaults (value), kwdefaults and globals (keys)
     kReRead,     ///< PyObject_GetAttr(current[target], object) gives `value` again
@@ -179,13 +182,19 @@ class GuardProgram {
   std::vector<FloatingStep> steps;
   std::vector<types::Expr> numbers;  ///< ints that the program computes from symbols: they must fit 64 bits
   std::vector<types::Condition> conditions;
+  std::vector<bool> reals;  ///< by symbol: it is a float
+  std::vector<RealStep> real_steps;
+  std::vector<RealCheck> real_checks;
   uint32_t symbol_count = 0;
 
  private:
   bool check_pinned(GuardContext& context, std::string* why, std::vector<std::string>* changed);
-  bool check_structure(std::string* why);
+  bool check_structure(std::string* why, std::vector<std::string>* changed);
   bool check_dicts(GuardContext& context, std::string* why, std::vector<std::string>* changed);
   bool check_states(GuardContext& context, std::string* why);
+  bool check_numbers(GuardContext& context, std::string* why);
+  bool is_real(size_t symbol) const { return symbol < reals.size() && reals[symbol]; }
+  bool take_symbol(GuardContext& context, int32_t symbol, PyObject* value) const;
   bool words_hold() const;
   void take_words();
   bool check_dict(DictGuard& guard, GuardContext& context, std::string* why, std::vector<std::string>* changed);

@@ -3,6 +3,7 @@
 #include <structmember.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "base/check.h"
 #include "capture/frame_abi.h"
@@ -103,6 +104,10 @@ Recipe RecipeWriter::write(PyObject* object) {
     case Origin::kNumber:
       recipe.kind = Recipe::Kind::kNumber;
       recipe.number = answer.number;
+      return recipe;
+    case Origin::kReal:
+      recipe.kind = Recipe::Kind::kReal;
+      recipe.index = answer.index;
       return recipe;
     case Origin::kRoot:
       recipe.kind = Recipe::Kind::kRoot;
@@ -435,6 +440,8 @@ PyObject* build(const Recipe& recipe, BuildContext& context) {
       return Py_NewRef(context.guards->at(recipe.source));
     case Kind::kNumber:
       return PyLong_FromLongLong(recipe.number.evaluate(context.guards->symbols));
+    case Kind::kReal:
+      return PyFloat_FromDouble(std::bit_cast<double>(context.guards->symbols[recipe.index]));
     case Kind::kRoot:
       return Py_XNewRef(context.guards->roots[recipe.index]);
     case Kind::kRef:

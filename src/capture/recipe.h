@@ -21,6 +21,7 @@ struct Recipe {
     kValue,     ///< output `index` of the graph
     kSource,    ///< the floating object at `source`
     kNumber,    ///< an int computed from symbols
+    kReal,      ///< a float: the bits of symbol `index`
     kRoot,      ///< what the root `index` holds, whatever it is
     kTuple,
     kList,
@@ -66,13 +67,13 @@ PyObject* build(const Recipe& recipe, BuildContext& context);
 class Provenance {
  public:
   virtual ~Provenance() = default;
-  enum class Origin { kConstant, kMade, kFloating, kNumber, kTensor, kRoot, kEffect, kUnknown };
+  enum class Origin { kConstant, kMade, kFloating, kNumber, kReal, kTensor, kRoot, kEffect, kUnknown };
   struct Answer {
     Origin origin = Origin::kUnknown;
     SourceId source;       // kFloating
     types::Expr number;    // kNumber
     graph::ValueId value;  // kTensor
-    int index = -1;        // kRoot, kEffect
+    int index = -1;        // kRoot, kEffect, kReal
   };
   virtual Answer origin(PyObject* object) = 0;
 };

@@ -109,6 +109,7 @@ bool Recorder::fits_symbol(PyObject* object) {
 }
 
 bool Recorder::is_changing_root(SourceId source, PyObject* number) {
+  if (PyFloat_CheckExact(number)) return changing_.all || is_volatile(guards().sources.describe(source));
   if (!fits_symbol(number)) return false;
   return is_volatile(guards().sources.describe(source)) || (changing_.all && PyLong_AsLongLong(number) >= 2);
 }
@@ -147,8 +148,8 @@ void Recorder::add_argument_roots(PyObject* const* args, size_t count, const std
       if (slot >= 0 && is_changing_root(source, object)) {  // one inside of *args cannot be told from others
         step.kind = FloatingStep::Kind::kSymbol;
         step.number = guards().symbol_count;
-        // The frame's own slot gets the tagged int; the caller's object stays as it is.
-        root_.set_local(slot, new_number(object, new_symbol(PyLong_AsLongLong(object))));
+        // The frame's own slot gets the tagged number; the caller's object stays as it is.
+        root_.set_local(slot, carrier(object, symbol_for(object)));
       }
       guards().steps.push_back(step);
       continue;
@@ -232,6 +233,11 @@ void Recorder::add_slot_roots(bool function_is_fixed) {
         step.number = guards().symbol_count;
         guards().steps.push_back(step);
         kept = new_number(object, new_symbol(PyLong_AsLongLong(object)));
+      } else if (PyFloat_CheckExact(object) && is_changing_root(source, object)) {
+        step.kind = FloatingStep::Kind::kSymbol;
+        step.number = guards().symbol_count;
+        guards().steps.push_back(step);
+        kept = carrier(object, symbol_for(object));
       } else if (PyFloat_CheckExact(object)) {
         kept = PyFloat_FromDouble(PyFloat_AS_DOUBLE(object));
         Info entry;
@@ -527,6 +533,10 @@ Provenance::Answer Recorder::origin(PyObject* object) {
       case Info::Class::kNumber:
         answer.origin = Origin::kNumber;
         answer.number = known->number;
+        return answer;
+      case Info::Class::kReal:
+        answer.origin = Origin::kReal;
+        answer.index = known->index;
         return answer;
       case Info::Class::kLazy:
         answer.origin = Origin::kRoot;

@@ -32,7 +32,7 @@
 
 namespace magneto::capture {
 
-/// Which ints and sizes are symbols: those of these paths, or all that a caller passes.
+/// Which ints, floats and sizes are symbols: those of these paths, or all that a caller passes.
 struct Changing {
   const std::unordered_set<std::string>& paths;
   bool all = false;
@@ -130,10 +130,10 @@ class Recorder final : public Semantics, public Provenance {
 
  private:
   struct Info {
-    enum class Class : unsigned char { kMade, kOutside, kNumber, kLazy, kEffect } cls = Class::kMade;
+    enum class Class : unsigned char { kMade, kOutside, kNumber, kReal, kLazy, kEffect } cls = Class::kMade;
     SourceId source;
     types::Expr number;
-    int index = -1;         // made: root instruction; effect: its number; lazy: the root that holds it
+    int index = -1;         // made: root instruction; effect: its number; lazy: the root that holds it; real: symbol
     bool resolved = false;  // floating: the guard program has resolved it
     bool typed = false;     // floating or pinned: its exact type is guarded
     size_t entered = 0;     // its number among all entries
@@ -204,7 +204,8 @@ class Recorder final : public Semantics, public Provenance {
   enum class Reader { kFixes, kTags };
   void note_key(Activation& self, PyObject* dict, PyObject* key, PyObject* owner, SourceId source,
                 Reader reader = Reader::kFixes);
-  bool note_all(Activation& self, PyObject* container);
+  bool note_all(Activation& self, PyObject* container, Reader reader = Reader::kFixes);
+  void fix_items(PyObject* list);
   void note_function(PyFunctionObject* function);
   void note_cell(PyObject* cell);
   void note_partial(PyObject* partial);
@@ -228,9 +229,9 @@ class Recorder final : public Semantics, public Provenance {
   void make_symbolic(PyObject* tensor, const std::string& path, TensorMeta& meta);
   bool touch_tensor(PyObject* tensor);  ///< known to the trace, its properties guarded; false: a tensor from nowhere
   PyObject* tagged(PyObject* holder, PyObject* key,
-                   PyObject* value);  ///< takes over `value`; a volatile int comes back tagged
+                   PyObject* value);  ///< takes over `value`; a volatile number comes back tagged
   bool is_volatile(const std::string& path) const { return changing_.paths.count(path) > 0; }
-  bool is_changing_root(SourceId source, PyObject* number);  ///< an int argument that is to be a symbol
+  bool is_changing_root(SourceId source, PyObject* number);  ///< a number among the arguments that is to be a symbol
   types::Expr new_symbol(int64_t hint);
   PyObject* new_number(PyObject* value, types::Expr expr);  ///< a fresh int (of 64 bits) that carries the expression
   std::optional<types::Expr> computed(int which, PyObject* left, PyObject* right);
@@ -238,6 +239,25 @@ class Recorder final : public Semantics, public Provenance {
   void note_number(const types::Expr& expr);  ///< the program has computed it
   std::optional<types::Expr> number(PyObject* object);
   void fix(const types::Expr& expr, PyObject* value);  ///< it is this int at every call
+
+  // recorder_reals.cpp: floats that are symbols
+  static void prepare_reals();
+  static bool is_plain_number(PyObject* object);  ///< a float, an int or a bool
+  static bool can_be_symbol(PyObject* value);     ///< an int that fits, or a float
+  types::Expr symbol_for(PyObject* value);        ///< a new one
+  uint32_t new_real(double hint);
+  PyObject* carrier(PyObject* value, const types::Expr& symbol);  ///< a fresh int or float that stands for the symbol
+  PyObject* carrier(double value, uint32_t symbol);
+  std::optional<graph::Real> real(PyObject* object);
+  bool is_symbolic(PyObject* object);  ///< an int or float that may be another one at the next call
+  void fix(graph::Real real, double value);
+  void fix_symbol(const types::Expr& symbol, PyObject* value);
+  std::optional<RealOperand> real_operand(PyObject* object);
+  PyObject* computed_real(RealStep::Op op, PyObject* function, std::span<PyObject* const> operands, PyObject* result);
+  PyObject* binary_real(Activation& self, int which, PyObject* left, PyObject* right, bool* handled);
+  PyObject* call_real(PyObject* callable, std::span<PyObject* const> args, bool* handled);
+  void note_comparison(PyObject* left, PyObject* right, int op, bool outcome);  ///< of plain numbers
+
   void specialise(PyObject* object, int depth = 0);
   void specialise_held(PyObject* iterator, int depth = 0);  ///< numbers that C code will take out of it
   bool carries_number(PyObject* object, int depth = 0);     ///< one that is a symbol, or not looked at yet
@@ -334,6 +354,7 @@ class Recorder final : public Semantics, public Provenance {
   std::shared_ptr<aten::Symbols> symbols_;
   std::unique_ptr<Sketch> sketch_;                       // nullptr: all sizes are fixed
   std::vector<std::pair<types::Expr, int64_t>> passed_;  // symbolic numbers that torch calls took
+  std::vector<graph::Real> passed_reals_;                // and floats
   std::unordered_map<PyObject*, Info> table_;
   size_t entries_ = 0;           // ever made
   std::vector<PyObject*> held_;  // owned: everything in the table but what is watched
@@ -359,7 +380,7 @@ class Recorder final : public Semantics, public Provenance {
   std::set<std::pair<PyObject*, std::string>> dirty_keys_;
   std::vector<Ref> dirty_refs_;
   std::unordered_set<PyObject*> state_dirty_;
-  std::map<std::pair<PyObject*, std::string>, types::Expr> symbol_of_;  // volatile ints by holder and key
+  std::map<std::pair<PyObject*, std::string>, types::Expr> symbol_of_;  // volatile numbers by holder and key
   std::unordered_set<SourceId> resolved_;
   std::set<std::tuple<SourceId, PyObject*, Py_ssize_t>> paths_;  // second ways to objects that were known already
   std::set<std::string> state_seen_;

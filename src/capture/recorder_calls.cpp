@@ -516,6 +516,11 @@ PyObject* Recorder::call_pure(Activation& self, PyObject* callable, PyObject* co
     }
     return raw();
   }
+  if (!bound && !kwnames) {  // math.sqrt(lr), max(lr, 0.1)
+    bool handled = false;
+    PyObject* result = call_real(callable, {args, count}, &handled);
+    if (handled) return result;
+  }
   // Text of a tensor, order among tensors: their data. A sum of tensors is only operators.
   std::string pure_name = callable_name(callable);
   bool adds = pure_name == "sum" || pure_name == "all" || pure_name == "any" ||

@@ -448,7 +448,8 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
         inherits(Py_TYPE(container), "__getitem__", PyODict_Check(container) ? &PyODict_Type : &PyDict_Type))
       note_key(self, container, key, nullptr, source_of(container), Reader::kTags);
   } else if (PyList_Check(container) || PyTuple_Check(container)) {
-    if (is_outside(container)) note_all(self, container);
+    const bool by_index = PyList_CheckExact(container) && PyLong_CheckExact(key);
+    if (is_outside(container)) note_all(self, container, by_index ? Reader::kTags : Reader::kFixes);
   } else if (PyType_Check(container)) {
     note_type(reinterpret_cast<PyTypeObject*>(container));
     note_type(Py_TYPE(container));
@@ -462,7 +463,8 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
     if (index < 0 && PyErr_Occurred()) PyErr_Clear();
     if (index < 0 && PyLong_CheckExact(key)) index += PyObject_Size(container);
     adopt(self, result, Source::Kind::kItem, container, nullptr, index, "an element");
-    return result;
+    if (!PyList_CheckExact(container) || !PyLong_CheckExact(key) || index < 0) return result;
+    return tagged(container, Ref::take(PyLong_FromSsize_t(index)).get(), result);
   }
   if (PyDict_Check(container) && is_outside(container) && is_dirty(container, key)) return result;
   adopt(self, result, Source::Kind::kItem, container, key, -1, "an entry");

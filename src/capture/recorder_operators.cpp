@@ -34,6 +34,7 @@ void Recorder::prepare() {
   PyObject* self;
   call_class(PyDict_GetItemString(PyEval_GetBuiltins(), "len"), &self);
   prepare_sketches();
+  prepare_reals();
 }
 
 void Recorder::set_place(Activation& self) {
@@ -53,9 +54,12 @@ void Recorder::set_place(Activation& self) {
 bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
   fault_point("primitive");
   if (is_tensor(object)) return usable_tensor(object, "an unknown place");
-  const bool takes_symbols = sketch_ && sketch_->alive() && !PyFloat_Check(object);
+  const auto is_real = real(object);
+  const bool takes_symbols = sketch_ && sketch_->alive() && (is_real || !PyFloat_Check(object));
   if (!takes_symbols) {
     specialise(object);
+  } else if (is_real) {
+    passed_reals_.push_back(*is_real);
   } else if (auto expr = number(object); expr && !expr->is_constant()) {
     passed_.emplace_back(*expr, PyLong_AsLongLong(object));  // fixed at the end, if the sketch fails
   }
@@ -132,6 +136,11 @@ PyObject* Recorder::unary(Activation& self, int which, PyObject* operand) {
         return new_number(plain.get(), -*expr);
       }
     }
+  if (real(operand) && which == static_cast<int>(Unary::kNegative)) {
+    Ref plain = Ref::take(Semantics::unary(self, which, operand));
+    return plain ? computed_real(RealStep::Op::kNegative, nullptr, std::span(&operand, 1), plain.get()) : nullptr;
+  }
+  if (real(operand) && which == static_cast<int>(Unary::kPositive)) return Py_NewRef(operand);
   specialise(operand);
   if (!slot_known(self, operand)) return stop(self, unreadable_stop_, unreadable_detail_);
   if (!is_value(operand)) note_class(operand);
@@ -226,6 +235,9 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
       return new_number(plain.get(), *expr);
     }
   }
+  bool handled = false;
+  PyObject* made = binary_real(self, base, left, right, &handled);
+  if (handled) return made;
   // Joining sequences looks at none of their elements.
   const auto joins = [](PyObject* side) { return PyTuple_Check(side) || PyList_Check(side); };
   if (base != 0 || !joins(left) || !joins(right)) {
@@ -280,6 +292,11 @@ PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, i
   if (ids_.count(left) || ids_.count(right)) {
     note_pair(left, right);
     return Semantics::compare(self, left, right, op);
+  }
+  if ((real(left) || real(right)) && is_plain_number(left) && is_plain_number(right)) {
+    PyObject* result = Semantics::compare(self, left, right, op);
+    if (result) note_comparison(left, right, op, result == Py_True);
+    return result;
   }
   auto a = number(left), b = number(right);
   if ((a || b) && PyLong_CheckExact(left) && PyLong_CheckExact(right)) {
@@ -375,6 +392,12 @@ int Recorder::truth(Activation& self, PyObject* object) {
       guards().conditions.push_back({*expr, result ? types::Relation::kNe : types::Relation::kEq, types::Expr(0)});
     return result;
   }
+  if (real(object)) {
+    const int result = Semantics::truth(self, object);
+    static PyObject* const zero = PyFloat_FromDouble(0);
+    note_comparison(object, zero, Py_NE, result == 1);
+    return result;
+  }
   specialise(object);
   if (is_value(object)) return Semantics::truth(self, object);
   if (PyObject* mapping = behind_proxy(object)) return truth(self, mapping);
@@ -411,9 +434,13 @@ void Recorder::note_identity(PyObject* left, PyObject* right) {
 
 PyObject* Recorder::identical(Activation& self, PyObject* left, PyObject* right, bool negate) {
   if (!active_) return Semantics::identical(self, left, right, negate);
-  specialise(left);
-  specialise(right);
-  note_identity(left, right);
+  // A number whose exact type is guarded is never None, whatever its value.
+  const bool differ = (left == Py_None && is_symbolic(right)) || (right == Py_None && is_symbolic(left));
+  if (!differ) {
+    specialise(left);
+    specialise(right);
+    note_identity(left, right);
+  }
   return Semantics::identical(self, left, right, negate);
 }
 

@@ -75,6 +75,7 @@ void Recorder::specialise(PyObject* object, int depth) try {
     if (auto expr = number(object)) fix(*expr, object);
   } else if (PyFloat_CheckExact(object)) {
     Info* known = info(object);
+    if (const auto symbol = real(object)) fix(*symbol, PyFloat_AS_DOUBLE(object));
     if (known && known->cls == Info::Class::kLazy) {
       guards().steps.push_back({FloatingStep::Kind::kValue, known->source, {}, Ref::share(object), {}, {}, 0, {}});
     }
@@ -96,7 +97,7 @@ bool Recorder::carries_number(PyObject* object, int depth) {
   }
   if (PyFloat_CheckExact(object)) {
     const Info* known = info(object);
-    return known && known->cls == Info::Class::kLazy;
+    return known && (known->cls == Info::Class::kLazy || known->cls == Info::Class::kReal);
   }
   if (depth >= 4 || !(PyTuple_Check(object) || PyList_CheckExact(object))) return false;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
@@ -462,9 +463,9 @@ void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObjec
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (!value && PyErr_Occurred()) PyErr_Clear();
   Ref held = Ref::share(value);
-  const bool tags = reader == Reader::kTags && value && fits_symbol(value);
+  const bool tags = reader == Reader::kTags && value && can_be_symbol(value);
   const auto symbol = symbol_of_.find({dict, key_string(key)});
-  if (!tags && symbol != symbol_of_.end() && value) fix(symbol->second, value);
+  if (!tags && symbol != symbol_of_.end() && value) fix_symbol(symbol->second, value);
   if (guards().sources.floating(source)) {
     if (!keyed_.insert({dict, key}).second) return;
     // The source of an instance dict is the instance: its entries are attributes.
@@ -474,7 +475,7 @@ void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObjec
       resolve(owner ? owner : dict);
       if (tags && is_volatile(guards().sources.describe(part))) {
         guards().steps.push_back({FloatingStep::Kind::kSymbol, part, {}, {}, {}, {}, guards().symbol_count, {}});
-        symbol_of_[{dict, key_string(key)}] = new_symbol(PyLong_AsLongLong(value));
+        symbol_of_[{dict, key_string(key)}] = symbol_for(value);
         return;
       }
       guards().steps.push_back({value ? FloatingStep::Kind::kValue : FloatingStep::Kind::kAbsent,
@@ -498,7 +499,7 @@ void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObjec
   KeyCheck check{Ref::share(key), Ref::share(value), -1};
   if (tags && is_volatile(guards().sources.describe_key(guard.source, key))) {
     check.symbol = static_cast<int32_t>(guards().symbol_count);
-    symbol_of_[{dict, key_string(key)}] = new_symbol(PyLong_AsLongLong(value));
+    symbol_of_[{dict, key_string(key)}] = symbol_for(value);
   }
   guard.keys.push_back(std::move(check));
   owned(value);
@@ -506,12 +507,28 @@ void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObjec
   fault(error.what());
 }
 
+// The text of an element's place, as key_string has it.
+static std::string item_key(Py_ssize_t index) { return base::concat("i", index); }
+
+// Somebody takes the elements of a list as they are, and asks nobody about them.
+void Recorder::fix_items(PyObject* list) {
+  if (!PyList_Check(list)) return;
+  for (auto entry = symbol_of_.lower_bound({list, std::string()}); entry != symbol_of_.end(); ++entry) {
+    if (entry->first.first != list) break;
+    const size_t index = std::stoul(entry->first.second.substr(1));
+    PyObject* content = originals_.count(list) ? originals_[list] : list;
+    if (index < static_cast<size_t>(PyList_GET_SIZE(content)))
+      fix_symbol(entry->second, PyList_GET_ITEM(content, static_cast<Py_ssize_t>(index)));
+  }
+}
+
 PyObject* Recorder::tagged(PyObject* holder, PyObject* key, PyObject* value) try {
-  if (!holder || !value || !PyLong_CheckExact(value) || symbol_of_.empty()) return value;
+  if (!holder || !value || !can_be_symbol(value) || symbol_of_.empty()) return value;
   auto found = symbol_of_.find({holder, key ? key_string(key) : std::string()});
-  if (found == symbol_of_.end() || number(value) || (key ? is_dirty(holder, key) : originals_.count(holder) > 0))
+  if (found == symbol_of_.end() || number(value) || real(value) ||
+      (key && !PyList_Check(holder) ? is_dirty(holder, key) : originals_.count(holder) > 0))
     return value;
-  PyObject* object = new_number(value, found->second);
+  PyObject* object = carrier(value, found->second);
   Py_DECREF(value);
   return object;
 } catch (const std::exception& error) {
@@ -519,12 +536,15 @@ PyObject* Recorder::tagged(PyObject* holder, PyObject* key, PyObject* value) try
   return value;
 }
 
-bool Recorder::note_all(Activation& self, PyObject* container) try {
+bool Recorder::note_all(Activation& self, PyObject* container, Reader reader) try {
   fault_point("note");
   Info* known = info(container);
   if (!known || known->cls != Info::Class::kOutside) return true;
   bool is_floating = guards().sources.floating(known->source);
-  if (!listed_.insert(container).second) return true;
+  if (!listed_.insert(container).second) {
+    if (reader == Reader::kFixes) fix_items(container);
+    return true;
+  }
   if (PyDict_Check(container) && !reached_as_before(container, nullptr, known->source)) {
     spoil(self, Stop::kUnknownObject, "a dict reached in two ways");
     return false;
@@ -534,6 +554,7 @@ bool Recorder::note_all(Activation& self, PyObject* container) try {
   PyObject* content = original == originals_.end() ? container : original->second;
   SourceId source = known->source;
   if (is_floating) resolve(container);
+  const bool tags = reader == Reader::kTags && PyList_CheckExact(container) && content == container;
   auto part = [&](PyObject* value, PyObject* key, Py_ssize_t index) {
     Ref held = Ref::share(value);  // it is old, however few references there are
     if (!is_floating) {
@@ -545,6 +566,11 @@ bool Recorder::note_all(Activation& self, PyObject* container) try {
     }
     if (is_value(value)) {
       SourceId id = guards().sources.part(Source::Kind::kItem, source, key, index);
+      if (tags && can_be_symbol(value) && is_volatile(guards().sources.describe(id))) {
+        guards().steps.push_back({FloatingStep::Kind::kSymbol, id, {}, {}, {}, {}, guards().symbol_count, {}});
+        symbol_of_[{container, item_key(index)}] = symbol_for(value);
+        return;
+      }
       guards().steps.push_back({FloatingStep::Kind::kValue, id, {}, Ref::share(value), {}, {}, 0, {}});
       return;
     }
@@ -577,8 +603,15 @@ bool Recorder::note_all(Activation& self, PyObject* container) try {
       guards().steps.push_back({FloatingStep::Kind::kLength, source, {}, {}, {}, {}, PyList_GET_SIZE(content), {}});
     } else {
       SequenceGuard guard{Ref::share(container), source, {}};
-      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(content); ++i)
-        guard.items.push_back(Ref::share(PyList_GET_ITEM(content, i)));
+      const std::string path = guards().sources.describe(source);
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(content); ++i) {
+        PyObject* item = PyList_GET_ITEM(content, i);
+        guard.items.push_back(Ref::share(item));
+        if (!tags || !can_be_symbol(item) || !is_volatile(item_path(path, static_cast<size_t>(i)))) continue;
+        guard.symbols.resize(static_cast<size_t>(PyList_GET_SIZE(content)), -1);
+        guard.symbols[static_cast<size_t>(i)] = static_cast<int32_t>(guards().symbol_count);
+        symbol_of_[{container, item_key(i)}] = symbol_for(item);
+      }
       guards().lists.push_back(std::move(guard));
     }
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(content); ++i) part(PyList_GET_ITEM(content, i), nullptr, i);
@@ -625,9 +658,9 @@ void Recorder::note_cell(PyObject* cell) try {
     return;
   }
   CellGuard guard{Ref::share(cell), Ref::share(content), known->source};
-  if (content && fits_symbol(content) && is_volatile(guards().sources.describe(known->source))) {
+  if (content && can_be_symbol(content) && is_volatile(guards().sources.describe(known->source))) {
     guard.symbol = static_cast<int32_t>(guards().symbol_count);
-    symbol_of_[{cell, std::string()}] = new_symbol(PyLong_AsLongLong(content));
+    symbol_of_[{cell, std::string()}] = symbol_for(content);
   }
   guards().cells.push_back(std::move(guard));
   owned(content);

@@ -1,4 +1,6 @@
 // Sizes that change: which of them are symbols, and the sketch beside the recording (capture/sketch.h).
+#include <bit>
+
 #include "capture/hook.h"
 #include "capture/recorder.h"
 #include "capture/tensor_meta.h"
@@ -64,19 +66,39 @@ PyObject* Recorder::repeat_in_sketch(PyObject* result, std::span<PyObject* const
   Hooked nobody(nullptr);  // symbolic integers are made by Python code
   trace_->leave();
   try {
-    std::vector<Ref> held;
-    std::vector<PyObject*> counterparts{nullptr};  // room in front, as vector calls want it
-    for (PyObject* operand : operands) {
-      held.push_back(sketch_->translate(operand, [&](PyObject* object) { return number(object); }));
-      counterparts.push_back(held.back().get());
-    }
-    Ref sketched;
-    if (sketch_->alive()) {
+    bool reals = false;
+    const auto attempt = [&](bool with_reals) -> Ref {
+      std::vector<Ref> held;
+      std::vector<PyObject*> counterparts{nullptr};  // room in front, as vector calls want it
+      const auto symbol_of = [&](PyObject* object) -> std::optional<graph::Arg> {
+        if (const auto symbol = real(object)) {
+          reals = true;
+          if (with_reals) return *symbol;
+          symbols_->fix(*symbol);
+          return std::nullopt;
+        }
+        if (auto expr = number(object)) return std::move(*expr);
+        return std::nullopt;
+      };
+      for (PyObject* operand : operands) {
+        held.push_back(sketch_->translate(operand, symbol_of));
+        counterparts.push_back(held.back().get());
+      }
+      if (!sketch_->alive()) return {};
       sketch_->trace().enter();
-      sketched = Ref::take(run(counterparts.data() + 1));
+      Ref made = Ref::take(run(counterparts.data() + 1));
       sketch_->trace().leave();
-      if (!sketched) sketch_->give_up(words_of_error());
+      return made;
+    };
+    const size_t before = sketch_->trace().mark().nodes;
+    Ref sketched = attempt(true);
+    // torch wants a float there, and no symbol
+    if (!sketched && reals && sketch_->alive() && sketch_->trace().mark().nodes == before) {
+      if (sketch_->trace().entered()) sketch_->trace().leave();
+      PyErr_Clear();
+      sketched = attempt(false);
     }
+    if (!sketched && sketch_->alive()) sketch_->give_up(words_of_error());
     if (sketched && !sketch_->trace().take_unclaimed().empty()) sketch_->give_up("a tensor from nowhere");
     if (sketched && sketch_->alive()) {
       live = sketch_->pair(std::move(live), sketched.get(),
@@ -96,10 +118,17 @@ void Recorder::finish_sketch() {
   if (sketch_->alive()) {
     const auto& conditions = symbols_->conditions();
     guards().conditions.insert(guards().conditions.end(), conditions.begin(), conditions.end());
+    using Condition = aten::Symbols::RealCondition;
+    for (const Condition& condition : symbols_->real_conditions())
+      guards().real_checks.push_back({{static_cast<int32_t>(condition.symbol), {}, {}},
+                                      condition.relation == Condition::kWithin ? RealCheck::kWithin : RealCheck::kSame,
+                                      {-1, {}, Ref::take(PyFloat_FromDouble(std::bit_cast<double>(condition.bits)))},
+                                      condition.relation != Condition::kIsNot});
     return;
   }
   segment_->fixed_sizes = sketch_->why();
   // Without its sketch a graph has numbers where torch took symbols: they are what they are now.
+  for (const graph::Real real : passed_reals_) fix(real, symbols_->hint(real));
   for (const auto& [expr, value] : passed_) guards().conditions.push_back({expr, types::Relation::kEq, value});
   for (const FloatingStep& step : guards().steps)
     for (size_t d = 0; step.kind == FloatingStep::Kind::kTensor && d < step.meta.symbols.size(); ++d)

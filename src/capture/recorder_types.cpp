@@ -77,6 +77,12 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
     return result;
   }
   if (type == &PyLong_Type && count == 1 && number(args[0])) return Py_NewRef(args[0]);
+  if (type == &PyFloat_Type && count == 1 && !kwnames) {
+    if (real(args[0])) return Py_NewRef(args[0]);
+    bool handled = false;
+    PyObject* result = call_real(object, {args, 1}, &handled);  // of an int
+    if (handled) return result;
+  }
   if ((type == &PyLong_Type || type == &PyFloat_Type || type == &PyComplex_Type) && count >= 1 && is_tensor(args[0]))
     return stop(self, Stop::kTensorData, std::string(type->tp_name) + "()");
   if (type == &PyUnicode_Type && count >= 1 && is_tensor(args[0])) return stop(self, Stop::kTensorData, "str()");

@@ -21,7 +21,7 @@ std::optional<Expr> expression_of(PyObject* object) {
 }
 
 // torch wraps x * n into a tensor of a number that nobody is to read, and keeps n in an attribute.
-std::optional<Expr> unwrap(const at::Tensor& wrapped) {
+std::optional<graph::Arg> unwrap(const at::Tensor& wrapped) {
   py::gil_scoped_acquire gil;
   Ref object = Ref::take(THPVariable_Wrap(wrapped));
   Ref number = Ref::take(object ? PyObject_GetAttrString(object.get(), "_wrapped_number") : nullptr);
@@ -29,7 +29,18 @@ std::optional<Expr> unwrap(const at::Tensor& wrapped) {
     PyErr_Clear();
     return std::nullopt;
   }
-  return expression_of(number.get());
+  if (torch::is_symfloat(py::handle(number.get())))
+    return aten::Symbols::from_torch(py::cast<c10::SymFloat>(py::handle(number.get())));
+  auto expr = expression_of(number.get());
+  return expr ? std::optional<graph::Arg>(std::move(*expr)) : std::nullopt;
+}
+
+c10::SymNode inner(c10::SymNodeImpl& node) {
+  const auto* python = dynamic_cast<const torch::impl::PythonSymNodeImpl*>(&node);
+  if (!python) return {};
+  py::gil_scoped_acquire gil;
+  const py::handle object = python->getPyObj();
+  return py::isinstance<c10::SymNodeImpl>(object) ? py::cast<c10::SymNode>(object) : c10::SymNode();
 }
 
 bool is_sequence(PyObject* object) {
@@ -38,7 +49,10 @@ bool is_sequence(PyObject* object) {
 
 }  // namespace
 
-void prepare_sketches() { aten::Symbols::set_unwrap(unwrap); }
+void prepare_sketches() {
+  aten::Symbols::set_unwrap(unwrap);
+  aten::Symbols::set_inner(inner);
+}
 
 Sketch::Sketch(const aten::Trace& live, std::shared_ptr<aten::Symbols> symbols)
     : live_(live), symbols_(symbols), trace_(std::move(symbols), live) {}
@@ -66,7 +80,10 @@ Ref Sketch::translate(PyObject* operand, const NumberOf& number_of) {
     give_up("a tensor that the sketch does not know");
     return {};
   }
-  if (auto expr = number_of(operand); expr && !expr->is_constant()) {
+  const auto symbol = number_of(operand);
+  if (const auto* real = symbol ? std::get_if<graph::Real>(&*symbol) : nullptr)
+    return Ref::take(torch::get_symfloat_class()(py::cast(symbols_->to_torch(*real).toSymNodeImpl())).release().ptr());
+  if (const auto* expr = symbol ? std::get_if<Expr>(&*symbol) : nullptr; expr && !expr->is_constant()) {
     if (!symbols_->admit(*expr)) {
       symbols_->fix(*expr);
       return Ref::take(PyLong_FromLongLong(symbols_->hint(*expr)));

@@ -39,7 +39,8 @@ class Sketch {
                  const std::string& name);
   aten::Trace& trace() { return trace_; }
 
-  using NumberOf = std::function<std::optional<types::Expr>(PyObject*)>;
+  /// What an int or float stands for: types::Expr or graph::Real.
+  using NumberOf = std::function<std::optional<graph::Arg>(PyObject*)>;
   /// The counterpart of an operand, containers rebuilt. Empty: it has none, and the sketch is given up.
   Ref translate(PyObject* operand, const NumberOf& number_of);
 

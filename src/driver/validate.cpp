@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -417,6 +418,15 @@ std::vector<Sample> random_samples(const std::vector<TensorType>& types, const s
   return made;
 }
 
+// The symbols that are floats.
+static std::vector<uint32_t> reals_of(const graph::Graph& graph) {
+  std::vector<uint32_t> found;
+  for (const graph::Node& node : graph.nodes())
+    for (const graph::Arg& arg : node.args)
+      if (const auto* real = std::get_if<graph::Real>(&arg)) found.push_back(real->symbol);
+  return found;
+}
+
 static std::vector<uint32_t> symbols_of(const graph::Graph& graph) {
   std::vector<uint32_t> used;
   const auto collect = [&](const TensorType& type) {
@@ -435,6 +445,8 @@ static std::vector<uint32_t> symbols_of(const graph::Graph& graph) {
     c.left.collect_symbols(used);
     c.right.collect_symbols(used);
   }
+  const std::vector<uint32_t> reals = reals_of(graph);
+  used.insert(used.end(), reals.begin(), reals.end());
   return used;
 }
 
@@ -454,10 +466,13 @@ std::vector<int64_t> small_symbols(const graph::Graph& graph) {
   const std::vector<uint32_t> used = symbols_of(graph);
   if (used.empty()) return {};
   std::vector<int64_t> values(*std::max_element(used.begin(), used.end()) + 1);
+  const std::vector<uint32_t> reals = reals_of(graph);
   std::mt19937 random(11);
   for (int turn = 0; turn < 20000; ++turn) {
     const int64_t most = 3 + turn / 500;
     for (int64_t& value : values) value = 2 + static_cast<int64_t>(random() % static_cast<unsigned>(most));
+    for (const uint32_t real : reals)
+      values[real] = std::bit_cast<int64_t>(static_cast<double>(1 + random() % 1000) / 512);
     if (know_all(graph, values)) return values;
   }
   return {};

@@ -1,6 +1,7 @@
 #include "graph/graph.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/check.h"
@@ -211,6 +212,10 @@ static void evaluate_all(std::vector<types::Expr>& exprs, std::span<const int64_
 Arg evaluate(Arg arg, std::span<const int64_t> symbols) {
   if (auto* one = std::get_if<types::Expr>(&arg)) *one = one->evaluate(symbols);
   if (auto* list = std::get_if<std::vector<types::Expr>>(&arg)) evaluate_all(*list, symbols);
+  if (const auto* real = std::get_if<Real>(&arg)) {
+    base::check(real->symbol < symbols.size(), "evaluate: s", real->symbol, " has no value");
+    return std::bit_cast<double>(symbols[real->symbol]);
+  }
   return arg;
 }
 

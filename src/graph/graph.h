@@ -32,6 +32,12 @@ namespace magneto::graph {
 using ValueId = base::Id<struct ValueTag>;
 using NodeId = base::Id<struct NodeTag>;
 
+/// A double that is known when the graph is called: symbol i has its bits. real(s3)
+struct Real {
+  uint32_t symbol = 0;
+  friend bool operator==(const Real&, const Real&) = default;
+};
+
 /// One argument of an operator. A number in the place of a tensor is a Python scalar that takes part in type promotion.
 using Arg = std::variant<std::monostate,            // none
                          ValueId,                   // a tensor; invalid: an undefined tensor
@@ -39,7 +45,7 @@ using Arg = std::variant<std::monostate,            // none
                          types::Expr,               // an integer
                          std::vector<types::Expr>,  // a list of integers
                          double, std::vector<double>, bool, std::vector<bool>, std::complex<double>, std::string,
-                         types::Dtype, types::Device, types::Layout, types::MemoryFormat>;
+                         types::Dtype, types::Device, types::Layout, types::MemoryFormat, Real>;
 
 struct Value {
   types::TensorType type;

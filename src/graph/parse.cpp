@@ -338,6 +338,14 @@ class Parser {
       expect(")");
       return std::complex<double>(real, imaginary);
     }
+    if (take("real(")) {
+      std::vector<uint32_t> symbol;
+      const types::Expr bits = expression();
+      bits.collect_symbols(symbol);
+      if (symbol.size() != 1 || bits != types::Expr::symbol(symbol[0])) fail("a symbol");
+      expect(")");
+      return Real{symbol[0]};
+    }
     const std::string_view name = word(":");
     if (const auto known = named(name)) {
       line_.remove_prefix(name.size());

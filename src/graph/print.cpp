@@ -93,6 +93,7 @@ struct ArgPrinter {
   std::string operator()(std::complex<double> number) const {
     return base::concat("complex(", print_double(number.real()), ", ", print_double(number.imag()), ")");
   }
+  std::string operator()(Real real) const { return base::concat("real(s", real.symbol, ")"); }
   std::string operator()(const std::string& text) const { return quote(text); }
   std::string operator()(types::Dtype dtype) const { return std::string(name(dtype)); }
   std::string operator()(types::Device device) const { return to_string(device); }

@@ -70,6 +70,17 @@ std::optional<double> real(const Call& call, size_t i) {
   return std::nullopt;
 }
 
+bool takes_real(const Call& call, size_t i) {
+  if (!get<graph::Real>(call, i)) return false;
+  if (call.reals) call.reals->taken |= uint64_t{1} << i;
+  return true;
+}
+bool converts_real(const Call& call, size_t i) {
+  if (!takes_real(call, i)) return false;
+  if (call.reals) call.reals->converted |= uint64_t{1} << i;
+  return true;
+}
+
 const std::string* text(const Call& call, size_t i) { return get<std::string>(call, i); }
 
 std::optional<Dtype> dtype_or(const Call& call, size_t i, Dtype otherwise) {

@@ -80,6 +80,8 @@ Element Body::scalar(size_t argument) {
   const graph::Arg& arg = call.args[argument];
   if (const auto* value = std::get_if<double>(&arg)) return number(*value);
   if (const auto* value = std::get_if<bool>(&arg)) return number(*value ? 1 : 0);
+  if (const auto* value = std::get_if<graph::Real>(&arg))
+    return cast(dtype, {program_, program_->bits(Dtype::kF64, program_->size(Expr::symbol(value->symbol)))});
   if (const auto* value = std::get_if<Expr>(&arg)) {
     if (const auto constant = value->constant(); constant && !types::is_floating(dtype))
       return {program_, program_->constant_int(*constant, dtype)};

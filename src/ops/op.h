@@ -26,6 +26,13 @@ struct Result {
   int item = -1;  ///< when that argument is a list: which of its tensors
 };
 
+/// Of the arguments that are floats without a value yet (graph::Real): those that a rule has an answer for, whatever
+/// the value, and those that torch refuses where the element type does not hold them. Bit i is argument i.
+struct TakenReals {
+  uint64_t taken = 0;
+  uint64_t converted = 0;
+};
+
 /// The arguments of one call, as the graph has them.
 struct Call {
   std::span<const graph::Arg> args;
@@ -36,6 +43,7 @@ struct Call {
   std::function<bool(const types::Condition&)> decide = {};
   /// The number that an expression is to be from now on, where a rule must count with it. Empty: as above.
   std::function<int64_t(const types::Expr&)> fix = {};
+  TakenReals* reals = nullptr;  ///< nobody asks
   const types::TensorType& type(graph::ValueId id) const { return graph->value(id).type; }
 };
 

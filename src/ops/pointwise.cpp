@@ -1,5 +1,6 @@
 // Elementwise operators of two and three operands, and of one tensor with numbers.
 #include <limits>
+#include <utility>
 
 #include "ops/bodies_internal.h"
 #include "ops/pointwise_internal.h"
@@ -16,6 +17,7 @@ bool alpha_fits(const Call& call, size_t i, Dtype common) {
   if (std::holds_alternative<Expr>(alpha)) return true;
   if (std::holds_alternative<bool>(alpha)) return common == Dtype::kBool;
   if (std::holds_alternative<double>(alpha)) return types::is_floating(common) || types::is_complex(common);
+  if (types::is_floating(common) && converts_real(call, i)) return true;
   return std::holds_alternative<std::complex<double>>(alpha) && types::is_complex(common);
 }
 
@@ -105,6 +107,7 @@ std::optional<Typed> clamped_by_tensors(const Call& call) {
 std::optional<Typed> power_of_tensor(const Call& call) {
   auto t = of_converted<0, 1>(call);
   if (!t || !accepts(kNoBool, t->common)) return std::nullopt;
+  converts_real(call, 1);
   const auto exponent = number(call, 1);
   if (types::is_integral(t->common) && (!exponent || *exponent < 0)) return std::nullopt;
   return t;
@@ -159,7 +162,7 @@ std::optional<Typed> lerp_with(const Call& call, std::initializer_list<size_t> a
 }
 std::optional<Typed> lerp_tensor(const Call& call) { return lerp_with(call, {0, 1, 2}); }
 std::optional<Typed> lerp_scalar(const Call& call) {
-  if (!real(call, 2)) return std::nullopt;
+  if (!real(call, 2) && !converts_real(call, 2)) return std::nullopt;
   return lerp_with(call, {0, 1});
 }
 
@@ -195,6 +198,16 @@ Element division_body(Body& b) {
 Element power_body(Body& b) {
   b.promote({0, 1});
   const Element x = b.x(0);
+  if (takes_real(b.call, 1)) {
+    const Element rounded = b.x(1);
+    const Dtype computed = std::exchange(b.dtype, Dtype::kF64);
+    const Element exponent = b.x(1);
+    b.dtype = computed;
+    Element power = where(exponent == 1, x, pow(x, rounded));
+    power = where(exponent == 2, x * x, where(exponent == 3, x * x * x, power));
+    power = where(exponent == 0.5, sqrt(x), where(exponent == -0.5, rsqrt(x), power));
+    return where(exponent == -1, 1.0 / x, where(exponent == -2, 1.0 / (x * x), power));
+  }
   const auto exponent = real(b.call, 1);
   if (!exponent) return pow(x, b.x(1));
   if (*exponent == 1) return x;

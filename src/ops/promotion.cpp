@@ -91,7 +91,7 @@ std::optional<Operand> operand(const Call& call, size_t i) {
     made.type.dtype = Dtype::kBool;
   else if (std::holds_alternative<Expr>(arg))
     made.type.dtype = Dtype::kI64;
-  else if (std::holds_alternative<double>(arg))
+  else if (std::holds_alternative<double>(arg) || takes_real(call, i))
     made.type.dtype = Dtype::kF64;
   else if (std::holds_alternative<std::complex<double>>(arg))
     made.type.dtype = Dtype::kC128;
@@ -162,6 +162,7 @@ bool can_cast(Dtype from, Dtype to) {
 
 bool number_fits(const Call& call, size_t i, Dtype dtype) {
   if (i < call.args.size() && std::holds_alternative<bool>(call.args[i])) return true;
+  if (types::is_floating(dtype) && converts_real(call, i)) return true;
   const auto value = real(call, i);
   return value && number_fits(*value, dtype);
 }

@@ -37,6 +37,12 @@ const Sizes* integers(const Call& call, size_t i);          ///< nullptr: no lis
 std::optional<std::vector<int64_t>> numbers(const Call& call, size_t i);
 std::optional<bool> flag(const Call& call, size_t i);
 std::optional<double> real(const Call& call, size_t i);  ///< a float, or an integer without symbols
+/// A float that is known when the graph is called. The rule holds for each value it may have; a number that no rule
+/// took is made a constant.
+bool takes_real(const Call& call, size_t i);
+/// The same, and the rule holds for those values only that the element types of the call can hold: torch converts the
+/// number, and raises an error for the others.
+bool converts_real(const Call& call, size_t i);
 const std::string* text(const Call& call, size_t i);
 /// The dtype argument, `otherwise` when it is none; nothing when it is something else.
 std::optional<Dtype> dtype_or(const Call& call, size_t i, Dtype otherwise);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -48,6 +49,18 @@ TEST(Text, ANumberIsAnIntegerOrAFloatAndStaysWhatItIs) {
   EXPECT_EQ(back(types::Expr(INT64_MIN)), Arg(types::Expr(INT64_MIN)));
   EXPECT_EQ(back(Arg(true)), Arg(true));
   EXPECT_EQ(back(std::complex<double>(1, -2)), Arg(std::complex<double>(1, -2)));
+  EXPECT_EQ(back(Real{3}), Arg(Real{3}));
+  EXPECT_EQ(print(Arg(Real{3})), "real(s3)");
+  EXPECT_THROW(parse("graph {\n f(real(s1 + 1))\n}"), base::Fault);
+}
+
+TEST(Text, AFloatIsTheBitsOfItsSymbol) {
+  for (const double number : {0.0, -0.0, 0.1, -3.5, 5e-324, std::numeric_limits<double>::infinity(), std::nan("")}) {
+    const int64_t bits = std::bit_cast<int64_t>(number);
+    const Arg arg = evaluate(Real{1}, std::vector<int64_t>{7, bits});
+    ASSERT_TRUE(std::holds_alternative<double>(arg)) << number;
+    EXPECT_EQ(std::bit_cast<int64_t>(std::get<double>(arg)), bits);
+  }
 }
 
 TEST(Text, EmptyListsKeepTheirKind) {

@@ -719,7 +719,8 @@ class Joining {
     }
     for (const Symbols::RealCondition& condition : symbols_->real_conditions()) {
       using Condition = Symbols::RealCondition;
-      if (condition.relation == Condition::kWithin) continue;  // the forward's, which its guards look after
+      if (condition.relation == Condition::kWithin || condition.relation == Condition::kOrdered)
+        continue;  // the forward's, which its guards look after
       if (condition.relation == Condition::kIs) impossible("its gradient depends on the value of a float that changes");
       made_.conditions.push_back({types::Expr::symbol(condition.symbol), types::Relation::kNe, condition.bits});
     }

@@ -417,6 +417,7 @@ class Recording {
       if ((reals.taken >> a & 1) == 0) return false;
       const bool converted = op_.arguments[a] == ArgKind::kNumber || (reals.converted >> a & 1) != 0;
       if (converted && !state_.symbols->bound(*real, most)) return false;
+      if ((reals.ordered >> a & 1) != 0 && !state_.symbols->order(*real)) return false;
     }
     return true;
   }

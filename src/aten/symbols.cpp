@@ -272,6 +272,12 @@ bool Symbols::bound(graph::Real real, double most) {
   return true;
 }
 
+bool Symbols::order(graph::Real real) {
+  if (std::isnan(hint(real))) return false;
+  require({real.symbol, RealCondition::kOrdered, 0});
+  return true;
+}
+
 double Symbols::fix(graph::Real real) {
   require({real.symbol, RealCondition::kIs, hints_.at(real.symbol)});
   return hint(real);

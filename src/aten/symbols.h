@@ -46,7 +46,7 @@ class Symbols : public std::enable_shared_from_this<Symbols> {
 
   struct RealCondition {
     uint32_t symbol;
-    enum Relation : uint8_t { kIs, kIsNot, kWithin } relation;  ///< has these bits, has not; see bound()
+    enum Relation : uint8_t { kIs, kIsNot, kWithin, kOrdered } relation;  ///< has these bits, has not; see below
     int64_t bits;
     friend bool operator==(const RealCondition&, const RealCondition&) = default;
   };
@@ -54,6 +54,7 @@ class Symbols : public std::enable_shared_from_this<Symbols> {
   bool equal(graph::Real real, double number);  ///< as == is for doubles
   double fix(graph::Real real);
   bool bound(graph::Real real, double most);  ///< it is at most that far from 0, or not finite; false: it is not so now
+  bool order(graph::Real real);               ///< it is no NaN; false: it is one now
   const std::vector<RealCondition>& real_conditions() const { return real_conditions_; }
 
   /// A symbolic number that torch's Python door wrapped into a tensor (x * n). It keeps the number where only Python

@@ -119,11 +119,17 @@ void Recorder::finish_sketch() {
     const auto& conditions = symbols_->conditions();
     guards().conditions.insert(guards().conditions.end(), conditions.begin(), conditions.end());
     using Condition = aten::Symbols::RealCondition;
-    for (const Condition& condition : symbols_->real_conditions())
-      guards().real_checks.push_back({{static_cast<int32_t>(condition.symbol), {}, {}},
+    for (const Condition& condition : symbols_->real_conditions()) {
+      const RealOperand operand{static_cast<int32_t>(condition.symbol), {}, {}};
+      if (condition.relation == Condition::kOrdered) {
+        guards().real_checks.push_back({operand, Py_EQ, operand, true});
+        continue;
+      }
+      guards().real_checks.push_back({operand,
                                       condition.relation == Condition::kWithin ? RealCheck::kWithin : RealCheck::kSame,
                                       {-1, {}, Ref::take(PyFloat_FromDouble(std::bit_cast<double>(condition.bits)))},
                                       condition.relation != Condition::kIsNot});
+    }
     return;
   }
   segment_->fixed_sizes = sketch_->why();

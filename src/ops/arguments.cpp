@@ -80,6 +80,11 @@ bool converts_real(const Call& call, size_t i) {
   if (call.reals) call.reals->converted |= uint64_t{1} << i;
   return true;
 }
+bool orders_real(const Call& call, size_t i) {
+  if (!converts_real(call, i)) return false;
+  if (call.reals) call.reals->ordered |= uint64_t{1} << i;
+  return true;
+}
 
 const std::string* text(const Call& call, size_t i) { return get<std::string>(call, i); }
 

@@ -27,10 +27,12 @@ struct Result {
 };
 
 /// Of the arguments that are floats without a value yet (graph::Real): those that a rule has an answer for, whatever
-/// the value, and those that torch refuses where the element type does not hold them. Bit i is argument i.
+/// the value, those that torch refuses where the element type does not hold them, and those for which the answer holds
+/// unless they are NaN. Bit i is argument i.
 struct TakenReals {
   uint64_t taken = 0;
   uint64_t converted = 0;
+  uint64_t ordered = 0;
 };
 
 /// The arguments of one call, as the graph has them.

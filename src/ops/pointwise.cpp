@@ -1,4 +1,5 @@
 // Elementwise operators of two and three operands, and of one tensor with numbers.
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -87,6 +88,15 @@ template <size_t... arguments>
 std::optional<Typed> clamped(const Call& call) {
   auto t = of_converted<arguments...>(call);
   return t && accepts(kReals, t->common) ? t : std::nullopt;
+}
+
+// With a NaN as its only limit torch gives NaN or the element, as its vectors happen to end.
+bool is_only_limit(const Call& call, size_t i) { return !is_absent(call, i) && is_absent(call, 3 - i); }
+
+std::optional<Typed> clamped_by_numbers(const Call& call) {
+  for (const size_t i : {1, 2})
+    if (is_only_limit(call, i)) orders_real(call, i);
+  return clamped<0, 1, 2>(call);
 }
 
 template <size_t... bounds>
@@ -266,6 +276,8 @@ void promote_present(Body& b) {
     b.compute_as(*common);
 }
 Element clamp_body(Body& b) {
+  for (const size_t i : {1, 2})
+    if (const auto limit = real(b.call, i); limit && std::isnan(*limit) && is_only_limit(b.call, i)) return b.decline();
   promote_present<1, 2>(b);
   Element x = b.x(0);
   if (!is_absent(b.call, 1)) x = max(x, b.x(1));
@@ -399,7 +411,7 @@ constexpr Op kOps[] = {
     {.name = "aten::heaviside", .type = heaviside},  // torch's versions disagree on NaN
     BOTH("xlogy", ".Tensor", To::kFloat, kNoComplex, float_by_two<x_log_y>),
 
-    RULES("clamp", "", (clamped<0, 1, 2>), clamp_body),
+    RULES("clamp", "", clamped_by_numbers, clamp_body),
     RULES("clamp_min", "", (clamped<0, 1>), clamp_min_body),
     RULES("clamp_max", "", (clamped<0, 1>), clamp_max_body),
     RULES("clamp", ".Tensor", (clamped_by_tensors<1, 2>), clamp_body),

@@ -43,6 +43,8 @@ bool takes_real(const Call& call, size_t i);
 /// The same, and the rule holds for those values only that the element types of the call can hold: torch converts the
 /// number, and raises an error for the others.
 bool converts_real(const Call& call, size_t i);
+/// The same, and the rule holds for those values only that are no NaN.
+bool orders_real(const Call& call, size_t i);
 const std::string* text(const Call& call, size_t i);
 /// The dtype argument, `otherwise` when it is none; nothing when it is something else.
 std::optional<Dtype> dtype_or(const Call& call, size_t i, Dtype otherwise);

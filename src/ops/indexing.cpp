@@ -101,7 +101,7 @@ bool adds_at(const Call& call) {
 bool alpha_is_plain(const Call& call) {
   const TensorType& self = *tensor(call, 0);
   return number(call, 4) || (accepts(kInexact, self.dtype) && real(call, 4)) ||
-         (types::is_floating(self.dtype) && converts_real(call, 4));
+         (accepts(kInexact, self.dtype) && converts_real(call, 4));
 }
 Results index_add(const Call& call) {
   if (!adds_at(call) || !alpha_is_plain(call)) return std::nullopt;

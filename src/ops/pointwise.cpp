@@ -18,7 +18,7 @@ bool alpha_fits(const Call& call, size_t i, Dtype common) {
   if (std::holds_alternative<Expr>(alpha)) return true;
   if (std::holds_alternative<bool>(alpha)) return common == Dtype::kBool;
   if (std::holds_alternative<double>(alpha)) return types::is_floating(common) || types::is_complex(common);
-  if (types::is_floating(common) && converts_real(call, i)) return true;
+  if ((types::is_floating(common) || types::is_complex(common)) && converts_real(call, i)) return true;
   return std::holds_alternative<std::complex<double>>(alpha) && types::is_complex(common);
 }
 

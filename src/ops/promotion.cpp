@@ -162,7 +162,7 @@ bool can_cast(Dtype from, Dtype to) {
 
 bool number_fits(const Call& call, size_t i, Dtype dtype) {
   if (i < call.args.size() && std::holds_alternative<bool>(call.args[i])) return true;
-  if (types::is_floating(dtype) && converts_real(call, i)) return true;
+  if ((types::is_floating(dtype) || types::is_complex(dtype)) && converts_real(call, i)) return true;
   const auto value = real(call, i);
   return value && number_fits(*value, dtype);
 }

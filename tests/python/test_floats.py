@@ -174,8 +174,9 @@ USES = {
     "dropout": lambda x, s: dropped(x, s), "group_norm": lambda x, s: torch.nn.functional.group_norm(x, 2, eps=abs(s)), "rms_norm": lambda x, s: torch.nn.functional.rms_norm(x, (4,), eps=abs(s)), "norm": lambda x, s: torch.linalg.vector_norm(x + 4, s, dim=1),
     "scatter": lambda x, s: x.scatter(1, torch.zeros(x.shape[0], 1, dtype=torch.long), s), "index_add": lambda x, s: x.index_add(0, torch.tensor([0, 0]), x[:2], alpha=s), "huber": lambda x, s: torch.nn.functional.huber_loss(x, beside(x), delta=s),
     "power above 0": lambda x, s: (x.abs() + 0.5) ** s, "attention": lambda x, s: torch.nn.functional.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None], scale=s), "zero-dimensional": lambda x, s: x.sum() * s + x,
-    "gelu of a product": lambda x, s: torch.nn.functional.gelu(x * s), "isclose": lambda x, s: torch.isclose(x, x + 1, atol=abs(s) if s == s else 0.0),
+    "gelu of a product": lambda x, s: torch.nn.functional.gelu((x * s).clamp(-9, 9)), "isclose": lambda x, s: torch.isclose(x, x + 1, atol=abs(s) if s == s else 0.0),
 }
+# gelu of an infinity: torch's vectors of an x86 give NaN, so it is left out.
 # Most operators want the number itself: a constant of their recording. Of integers too, where torch truncates it.
 CONSTANTS = {"tensor", "tensor of a list", "linspace", "normalize", "nan_to_num", "copysign", "index_fill", "pad", "foreach list", "xlogy", "addmm", "addmm alpha", "group_norm", "rms_norm", "norm", "huber", "attention", "isclose",
              "leaky_relu", "elu", "threshold", "softplus", "item assignment"}

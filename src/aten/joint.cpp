@@ -335,8 +335,8 @@ class Joining {
 
   // The recorded tensor of which this one is a view, or itself. `by_strides`: on the way, memory is looked at by
   // strides that are taken of a view. Eager's gradient of that knows the view's place in memory; the middle lays it on
-  // the root.
-  ValueId root(ValueId id, bool* by_strides = nullptr) const {
+  // the root. `is_detached`: on the way, the memory goes on and the history does not.
+  ValueId root(ValueId id, bool* by_strides = nullptr, bool* is_detached = nullptr) const {
     bool counts = false;
     for (;;) {
       const graph::NodeId maker = from_.value(id).maker;
@@ -349,6 +349,7 @@ class Joining {
       if (op.way != Way::kView) return id;
       if (by_strides && counts) *by_strides = true;
       counts = counts || node.op == "aten::as_strided";
+      if (is_detached && node.op == "aten::detach") *is_detached = true;
       id = viewed(node);
     }
   }
@@ -370,8 +371,8 @@ class Joining {
         made_.root_of.push_back(Joint::kNone);
         continue;
       }
-      bool by_strides = false;
-      const ValueId id = root(output, &by_strides);
+      bool by_strides = false, is_detached = false;
+      const ValueId id = root(output, &by_strides, &is_detached);
       const auto [place, is_new] = known.emplace(id, roots_.size());
       if (is_new) {
         roots_.push_back(tensors_[id.index()]);
@@ -382,7 +383,8 @@ class Joining {
       made_.root_of.push_back(place->second);
       if (!tensors_[output.index()].requires_grad()) continue;
       if (by_strides) impossible("as_strided of a view has a gradient that depends on the view");
-      if (!roots_[place->second].requires_grad()) impossible("an output has a history that its memory does not have");
+      if (is_detached || !roots_[place->second].requires_grad())
+        impossible("an output has a history that its memory does not have");
       differentiable[place->second] = !outside_[place->second];
     }
     made_.roots = roots_.size();

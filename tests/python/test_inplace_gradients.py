@@ -260,3 +260,42 @@ def test_what_looks_otherwise_without_gradients(make, change):
         except RuntimeError as error:
             answers.append(str(error).split("\n")[0])
     assert answers[1:] == answers[:1] * 3
+
+
+def added_to_all(x):
+    v = (x * 2).detach()
+    v.add_(x.sum())
+    return v
+
+
+def added_to_a_part(x):
+    v = (x * 2).detach()
+    v[1:] += x.sum()
+    return v.t()
+
+
+def beside_what_it_was(x):
+    u = x * 2
+    v = u.detach()
+    v.mul_(x)
+    return u, v
+
+
+def of_an_input(x):
+    v = (x * 1).view(-1).detach()[:4]
+    v *= x.sum()
+    return v, v * 2
+
+
+@pytest.mark.parametrize("f", [added_to_all, added_to_a_part, beside_what_it_was, of_an_input], ids=lambda f: f.__name__)
+def test_what_was_detached_gets_a_history_of_its_own(f):
+    """Its memory is another tensor's, its history is not."""
+    compiled = magneto.compile(f)
+    for k in range(3):
+        x = torch.linspace(-1, 2 + k, 6).reshape(3, 2).requires_grad_()
+        y = x.detach().clone().requires_grad_()
+        want, have = (g if isinstance(g, tuple) else (g,) for g in (f(x), compiled(y)))
+        assert [(t.requires_grad, t.is_leaf) for t in have] == [(t.requires_grad, t.is_leaf) for t in want]
+        for results in (want, have):
+            torch.autograd.backward(results, [torch.linspace(1, 2, t.numel()).reshape(t.shape) for t in results])
+        assert all(torch.allclose(a, b) for a, b in zip(have, want)) and torch.allclose(y.grad, x.grad)

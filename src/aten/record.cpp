@@ -321,9 +321,10 @@ class Recording {
       text += place.tensor.is_cpu() ? "" : "*";
       text += place.tensor.sym_numel() == 0 ? "0" : "";
     }
-    for (const graph::Arg& arg : args_) {  // numbers in the place of tensors take part in promotion
+    const bool takes_numbers = by_rule_ && numbers_fit();  // torch may refuse others
+    for (const graph::Arg& arg : args_) {                  // numbers in the place of tensors take part in promotion
       text += static_cast<char>('a' + arg.index());
-      if (by_rule_ && numbers_fit()) continue;  // torch may refuse others
+      if (takes_numbers) continue;
       if (const auto* real = std::get_if<double>(&arg)) text += std::to_string(*real);
       if (const auto* whole = std::get_if<types::Expr>(&arg)) text += std::to_string(whole->value_or(0));
     }

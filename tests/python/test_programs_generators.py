@@ -423,6 +423,23 @@ def f(x, log):
 
 
 # What the second line puts somewhere, the fifth takes away again; in between nothing else may hold it.
+PLACES = """
+import collections, types
+HOLDER, TABLE, LIST, QUEUE, C = types.SimpleNamespace(), {}, [None], collections.deque([None], maxlen=1), torch.ones(2)
+class Slotted:
+    __slots__ = ["kept"]
+class Box:
+    n = 2
+SLOTTED = Slotted()
+def cell():
+    kept = None
+    def put(it):
+        nonlocal kept
+        kept = it
+    return put
+put = cell()
+"""
+
 LET_GO = {
     "an attribute": ("HOLDER.kept = it", "HOLDER.kept = None"),
     "a deleted attribute": ("HOLDER.kept = it", "del HOLDER.kept"),
@@ -454,21 +471,7 @@ HELD = {"itself": "steps(x, log)", "delegated to": "through(x, log)", "behind a 
 @pytest.mark.parametrize("place", LET_GO)
 def test_what_a_place_outside_lets_go_ends_in_time(place, held):
     puts, lets_go = LET_GO[place]
-    text = f"""
-import collections, types
-HOLDER, TABLE, LIST, QUEUE, C = types.SimpleNamespace(), {{}}, [None], collections.deque([None], maxlen=1), torch.ones(2)
-class Slotted:
-    __slots__ = ["kept"]
-class Box:
-    n = 2
-SLOTTED = Slotted()
-def cell():
-    kept = None
-    def put(it):
-        nonlocal kept
-        kept = it
-    return put
-put = cell()
+    text = PLACES + f"""
 def steps(x, log):
     try:
         yield x + 1
@@ -490,17 +493,7 @@ def f(x, log):
     log.append("returns")
     return y
 """
-    answers = []
-    for compiled in (False, True):
-        space = {"torch": torch}
-        exec(text, space)
-        f = magneto.compile(space["f"]) if compiled else space["f"]
-        answers.append([])
-        for k in range(5):
-            log = []
-            y = f(torch.full((2,), float(k)), log)
-            answers[-1].append((y.tolist(), list(log)))
-    assert answers[0] == answers[1]
+    same_logs(text, range(5), lambda f, space, log, k: f(torch.full((2,), float(k)), log))
 
 
 @pytest.mark.parametrize("place", LET_GO)
@@ -508,25 +501,11 @@ def f(x, log):
 def test_what_is_let_go_may_run_code_the_next_time(ends, place):
     """The caller puts it there: in some calls something silent, in others what runs code at its end."""
     puts, lets_go = LET_GO[place]
-    text = f"""
-import collections, types, weakref
-HOLDER, TABLE, LIST, QUEUE, C = types.SimpleNamespace(), {{}}, [None], collections.deque([None], maxlen=1), torch.ones(2)
-class Slotted:
-    __slots__ = ["kept"]
-class Box:
-    n = 2
+    text = PLACES + f"""
 class Silent: pass
 class Ending:
     def __init__(self, x, log): self.x, self.log = x, log
     def __del__(self): self.log.append(self.x.tolist())
-SLOTTED = Slotted()
-def cell():
-    kept = None
-    def put(it):
-        nonlocal kept
-        kept = it
-    return put
-put = cell()
 def steps(x, log):
     try:
         yield x + 1
@@ -547,19 +526,13 @@ def f(x, log):
     log.append("let go")
     return y + len(log)
 """
-    answers = []
-    for compiled in (False, True):
-        space = {"torch": torch}
-        exec(text, space)
-        f = magneto.compile(space["f"]) if compiled else space["f"]
-        answers.append([])
-        for k, n in enumerate([int(n) * (1 + i % 2) for i, n in enumerate(ends)]):
-            log = []
-            x = torch.full((2,), float(k))
-            space["puts"](x, log, n)
-            y = f(x, log)
-            answers[-1].append((y.tolist(), list(log)))
-    assert answers[0] == answers[1]
+
+    def call(f, space, log, k):
+        x = torch.full((2,), float(k))
+        space["puts"](x, log, int(ends[k]) * (1 + k % 2))
+        return f(x, log)
+
+    same_logs(text, range(len(ends)), call)
 
 
 OVERWRITTEN = {  # what a call reads, and how the caller lets it go afterwards

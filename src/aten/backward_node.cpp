@@ -108,6 +108,7 @@ Backward TrainingPlan::make_backward(const JointOf& asked, const std::vector<boo
   for (const size_t c : part.backward_constants) constants.push_back(program->constants()[c]);
   for (const Saved& one : part.saved) made.reads.push_back(one.is_read);
   made.tangents = std::move(part.tangents);
+  made.passed = find_passed(part.backward, made.tangents);
   made.run = compile(std::move(part.backward), std::move(constants), "backward");
   return made;
 }
@@ -119,6 +120,7 @@ const Backward& TrainingPlan::full() const {
 
 void TrainingPlan::set_full(Backward full, std::vector<at::Tensor> constants) {
   full_ = std::move(full);
+  full_.passed = find_passed(facts.backward, full_.tangents);
   full_constants_ = std::move(constants);
 }
 
@@ -333,7 +335,7 @@ variable_list MagnetoBackward::gradients(std::vector<bool> looked, variable_list
   const std::optional<Since> since = changes(through, gives);
   if (since) plan_->check(*since);
   variable_list results;
-  if (c10::GradMode::is_enabled() || are_foreign(tangents)) {
+  if (must_repeat(looked, tangents)) {
     check_originals();
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -364,10 +366,18 @@ variable_list MagnetoBackward::run(const Backward& backward, variable_list tange
   at::AutoDispatchBelowADInplaceOrView below;
   std::vector<at::Tensor> inputs = take_inputs(backward, last);
   for (const size_t t : backward.tangents) inputs.push_back(laid_out(tangents[t], plan_->tangents[t]));
+  std::vector<std::pair<size_t, at::Tensor>> handed_on;
+  for (const Passed& passed : backward.passed) {
+    const auto at = std::find(backward.tangents.begin(), backward.tangents.end(), passed.tangent);
+    const at::Tensor& read = *(inputs.end() - (backward.tangents.end() - at));
+    if (at::Tensor made = hand_on(passed, tangents[passed.tangent], read, symbols); made.defined())
+      handed_on.emplace_back(passed.gradient, std::move(made));
+  }
   tangents.clear();  // they go with their last readers, too
   c10::SmallVector<at::Tensor, 8> gradients;
   const Executable::Failure failure = backward.run->run(inputs, symbols, gradients);
   if (failure.error) std::rethrow_exception(failure.error);
+  for (auto& [gradient, made] : handed_on) gradients[gradient] = std::move(made);
   return {gradients.begin(), gradients.end()};
 }
 
@@ -452,7 +462,7 @@ variable_list MagnetoBackward::arrive(const std::vector<size_t>& from, const var
   if (!any(part.through)) return results;
   variable_list gradients;
   ptrdiff_t first = static_cast<ptrdiff_t>(plan_->examples.size());
-  if (c10::GradMode::is_enabled() || are_foreign(tangents)) {
+  if (must_repeat(part.looked, tangents)) {
     for (size_t t = 0; t < tangents.size(); ++t)
       if (!part.through[t]) tangents[t].reset();
     gradients = repeat(part.looked, tangents, std::vector<bool>(plan_->wanted.size()));
@@ -559,6 +569,33 @@ at::Tensor MagnetoBackward::original(const Original& of, const std::string& name
   return at::Tensor(std::move(impl));
 }
 
+bool MagnetoBackward::is_stored(size_t input) const {
+  const std::vector<size_t>& stored = plan_->joint.stored;
+  return std::find(stored.begin(), stored.end(), input) != stored.end();
+}
+
+TrainingPlan::There MagnetoBackward::there(const std::vector<bool>& looked, const variable_list& tangents) const {
+  TrainingPlan::There there{.looked = looked, .through = {}, .inputs = {}, .stops = {}};
+  there.looked.resize(stops.size());
+  for (const at::Tensor& tangent : tangents) there.through.push_back(tangent.defined());
+  for (size_t i = 0; i < originals.size(); ++i) there.inputs.push_back(is_as_it_was(originals[i]) && !is_stored(i));
+  for (size_t s = 0; s < stops.size(); ++s) there.stops.push_back(!there.looked[s] || is_as_it_was(stops[s].original));
+  return there;
+}
+
+// A sparse gradient stays one in many of eager's formulas, and whoever asked for it counts on that. Where the program
+// cannot be repeated, a dense one has the same numbers.
+bool MagnetoBackward::must_repeat(const std::vector<bool>& looked, const variable_list& tangents) const {
+  if (c10::GradMode::is_enabled() || are_foreign(tangents)) return true;
+  const bool is_any_sparse = std::any_of(tangents.begin(), tangents.end(), [](const at::Tensor& tangent) {
+    return tangent.defined() && tangent.layout() != c10::kStrided;
+  });
+  if (!is_any_sparse || (originals.empty() && !plan_->program->graph().inputs().empty())) return false;
+  const auto is_known = [](const at::Tensor& state) { return state.defined(); };
+  return std::all_of(generator_states.begin(), generator_states.end(), is_known) &&
+         plan_->again(there(looked, tangents)).reason.empty();
+}
+
 // The program once more, above autograd, and torch's engine through it, to the inputs and to the stops that somebody
 // looks at: for gradients that are to be differentiated, and for those that only torch can compute with. Each stands
 // behind a view of itself, so that the engine does not walk from one to another.
@@ -570,14 +607,7 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
     return known.empty() ? "input " + std::to_string(i) : known;
   };
   check_originals();
-  const auto is_stored = [&](size_t i) {
-    return std::find(plan_->joint.stored.begin(), plan_->joint.stored.end(), i) != plan_->joint.stored.end();
-  };
-  TrainingPlan::There there{.looked = looked, .through = {}, .inputs = {}, .stops = {}};
-  there.looked.resize(stops.size());
-  for (const at::Tensor& tangent : tangents) there.through.push_back(tangent.defined());
-  for (size_t i = 0; i < originals.size(); ++i) there.inputs.push_back(is_as_it_was(originals[i]) && !is_stored(i));
-  for (size_t s = 0; s < stops.size(); ++s) there.stops.push_back(!there.looked[s] || is_as_it_was(stops[s].original));
+  const TrainingPlan::There there = this->there(looked, tangents);
   const TrainingPlan::Again& plan = plan_->again(there);
   if (!plan.reason.empty()) {
     for (size_t i = 0; i < originals.size(); ++i) {

@@ -17,6 +17,7 @@
 #include "aten/executable.h"
 #include "aten/generators_internal.h"
 #include "aten/halves_internal.h"
+#include "aten/passed_internal.h"
 #include "aten/training.h"
 #include "autograd/partition.h"
 
@@ -30,6 +31,7 @@ struct Backward {
   std::vector<bool> reads;                    ///< of each saved value: it is an input
   std::vector<size_t> tangents;               ///< the inputs behind the saved values
   std::vector<std::vector<bool>> reached_by;  ///< Joint::reached_by
+  std::vector<Passed> passed = {};            ///< gradients that are tangents, or views of them
   std::string reason = {};                    ///< why there is none
 };
 
@@ -212,6 +214,10 @@ class MagnetoBackward : public torch::autograd::Node {
   torch::autograd::variable_list gradients(std::vector<bool> looked, torch::autograd::variable_list tangents,
                                            const std::vector<bool>& gives, bool last);
   torch::autograd::variable_list run(const Backward& backward, torch::autograd::variable_list tangents, bool last);
+  TrainingPlan::There there(const std::vector<bool>& looked, const torch::autograd::variable_list& tangents) const;
+  bool is_stored(size_t input) const;
+  /// Only torch's own formulas give the gradients that are asked for.
+  bool must_repeat(const std::vector<bool>& looked, const torch::autograd::variable_list& tangents) const;
   torch::autograd::variable_list repeat(const std::vector<bool>& looked, const torch::autograd::variable_list& tangents,
                                         const std::vector<bool>& gives);
   void lead_to_roots(const torch::autograd::variable_list& results, const Tensors& again,

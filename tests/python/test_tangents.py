@@ -204,3 +204,118 @@ def test_compiled_autograd_does_not_look_at_hidden_gradients():
     h.register_hook(lambda grad: grad * 2)
     with compiled_autograd(), pytest.raises(NotImplementedError, match="compiled autograd does not allow"):
         y.sum().backward()
+
+
+# ---- lazy conjugates and negatives, zeros without memory, sparse tensors, other layouts ------------------------------
+
+def handed_on(x):
+    return x.clone()
+
+
+def to_both(x, w):
+    return x - w
+
+
+def by_views(x):
+    return x.clone().t()[1:]
+
+
+def in_parts(x, w):
+    return torch.cat([x, w * 2])
+
+
+def of_two(x, w):
+    return x.clone(), (x + 1).t() * w
+
+
+def scaled(x, w):
+    return x * w
+
+
+def through_a_product(x, w):
+    return x @ w
+
+
+def facts(g):
+    return g.is_conj(), g.is_neg(), g.layout, g._is_zerotensor()
+
+
+def dense(g):
+    return (g.to_dense() if g.is_sparse else g).detach().resolve_conj().resolve_neg().clone()
+
+
+def seen_of(f, g, ask, tangent, dtype=torch.float32):
+    """Gradients as hooks of inputs and the caller see them."""
+    torch.manual_seed(3)
+    leaves = [randn(4, 4, dtype=dtype, requires_grad=True) for _ in range(f.__code__.co_argcount)]
+    hooks = {}
+    for k, leaf in enumerate(leaves):
+        leaf.register_hook(lambda grad, k=k: hooks.update({k: grad}))
+    ys = outputs(g(*leaves))
+    tangents = [tangent(y) for y in ys]
+    seen = []
+    if ask == "grad":
+        seen += torch.autograd.grad(ys, leaves, tangents)
+    else:
+        torch.autograd.backward(ys, tangents)
+        seen += [leaf.grad for leaf in leaves]
+    return seen + [hooks[k] for k in range(len(leaves))]
+
+
+def check_seen(f, ask, tangent, dtype=torch.float32):
+    c = magneto.compile(f)
+    for _ in range(3):
+        want, have = seen_of(f, f, ask, tangent, dtype), seen_of(f, c, ask, tangent, dtype)
+        assert [facts(g) for g in have] == [facts(g) for g in want]
+        for w, h in zip(want, have):
+            torch.testing.assert_close(dense(h), dense(w))
+
+
+LAZY = {
+    "conjugated": (torch.complex64, lambda y: randn(y.shape, dtype=y.dtype).conj()),
+    "conjugated and transposed": (torch.complex64, lambda y: randn(y.shape[::-1], dtype=y.dtype).mH),
+    "conjugated and negated": (torch.complex64, lambda y: torch._neg_view(randn(y.shape, dtype=y.dtype).conj())),
+    "negated": (torch.float32, lambda y: torch._neg_view(randn(y.shape))),
+    "imaginary": (torch.float32, lambda y: randn(y.shape, dtype=torch.complex64).conj().imag),
+}
+
+
+@pytest.mark.parametrize("ask", ["grad", "backward"])
+@pytest.mark.parametrize("f", [handed_on, to_both, by_views, in_parts, of_two, scaled])
+@pytest.mark.parametrize("kind", LAZY)
+def test_lazy_bits_are_handed_on(f, kind, ask):
+    check_seen(f, ask, LAZY[kind][1], LAZY[kind][0])
+
+
+@pytest.mark.parametrize("f", [handed_on, to_both, by_views])
+def test_zeros_without_memory_are_handed_on(f):
+    check_seen(f, "grad", lambda y: torch._efficientzerotensor(y.shape, dtype=y.dtype))
+
+
+@pytest.mark.parametrize("ask", ["grad", "backward"])
+@pytest.mark.parametrize("f", [handed_on, to_both, scaled, through_a_product])
+def test_a_sparse_gradient_stays_sparse(f, ask):
+    check_seen(f, ask, lambda y: (torch.arange(y.numel()).reshape(y.shape) % 3 * 1.5).to_sparse())
+
+
+def test_a_table_with_sparse_gradients_after_a_break():
+    table = nn.Parameter(randn(10, 4))
+    optimizer = torch.optim.SparseAdam([table])
+    half = magneto.compile(lambda w: w * 2)
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.embedding(torch.tensor([1, 3, 3]), half(table), sparse=True).sum().backward()
+        assert table.grad.is_sparse
+        optimizer.step()
+
+
+@pytest.mark.parametrize("how", ["expanded", "transposed", "stepped"])
+def test_a_gradient_that_is_handed_on_keeps_its_layout(how):
+    made = {"expanded": lambda y: torch.ones(()).expand(y.shape), "transposed": lambda y: randn(y.shape[::-1]).t(),
+            "stepped": lambda y: randn(4, 8)[:, ::2]}[how]
+    for _ in range(3):
+        c = magneto.compile(handed_on)
+        x = randn(4, 4, requires_grad=True)
+        tangent = made(x)
+        (g,) = torch.autograd.grad(c(x), x, tangent)
+        assert g.data_ptr() == tangent.data_ptr() and g.stride() == tangent.stride()

@@ -1,0 +1,98 @@
+// aten/passed.cpp
+#include "aten/passed_internal.h"
+
+#include <ATen/Functions.h>
+#include <ATen/ops/_neg_view.h>
+
+#include <algorithm>
+
+#include "ops/op.h"
+
+namespace magneto::aten {
+
+using graph::Graph;
+using graph::Node;
+using graph::ValueId;
+
+namespace {
+
+/// The node that gives this value as a view with the same elements; nullptr: no such.
+const Node* view_that_makes(const Graph& graph, ValueId id) {
+  const graph::NodeId maker = graph.value(id).maker;
+  if (!maker.valid()) return nullptr;
+  const Node& node = graph.node(maker);
+  const ops::Op* op = ops::find(node.op);
+  const auto* below = op && op->view && !node.args.empty() ? std::get_if<ValueId>(&node.args[0]) : nullptr;
+  if (!below || !below->valid() || graph.value(*below).type.dtype != graph.value(id).type.dtype) return nullptr;
+  return &node;
+}
+
+std::shared_ptr<const Program> program_of(const Graph& graph, ValueId bottom, std::span<const ValueId> way) {
+  Graph views;
+  ValueId last = views.add_input(graph.value(bottom).type, "");
+  for (const ValueId id : way) {
+    Node node = *view_that_makes(graph, id);
+    node.args[0] = last;
+    node.place = views.add_place(graph.places().at(node.place));
+    for (ValueId& output : node.outputs) {
+      if (!output.valid()) continue;
+      const ValueId made = views.add_value(graph.value(output).type);
+      if (output == id) last = made;
+      output = made;
+    }
+    views.add_node(std::move(node));
+  }
+  views.outputs = {last};
+  return std::make_shared<Program>(std::move(views), std::vector<at::Tensor>());
+}
+
+/// What makes a tensor other numbers than those in its memory.
+bool has_bits(const at::Tensor& tensor) { return tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor(); }
+at::Tensor with_bits_of(const at::Tensor& of, at::Tensor tensor) {
+  if (of.is_conj()) tensor = at::_conj(tensor);
+  return of.is_neg() ? at::_neg_view(tensor) : tensor;
+}
+
+}  // namespace
+
+std::vector<Passed> find_passed(const Graph& backward, std::span<const size_t> tangents) {
+  std::vector<Passed> found;
+  const auto& inputs = backward.inputs();
+  for (size_t g = 0; g < backward.outputs.size(); ++g) {
+    ValueId id = backward.outputs[g];
+    if (!id.valid()) continue;
+    std::vector<ValueId> way;
+    while (const Node* view = view_that_makes(backward, id)) {
+      way.push_back(id);
+      id = std::get<ValueId>(view->args[0]);
+    }
+    const auto at = std::lower_bound(inputs.begin(), inputs.end(), id);
+    if (at == inputs.end() || *at != id) continue;
+    const size_t behind = static_cast<size_t>(inputs.end() - at);  // counted from the end
+    if (behind > tangents.size()) continue;
+    Passed& passed = found.emplace_back(Passed{.gradient = g, .tangent = tangents[tangents.size() - behind]});
+    std::reverse(way.begin(), way.end());
+    if (way.empty()) continue;
+    passed.views = program_of(backward, id, way);
+    passed.by_strides = std::any_of(way.begin(), way.end(), [&](ValueId view) {
+      return ops::find(view_that_makes(backward, view)->op)->by_strides;
+    });
+  }
+  return found;
+}
+
+at::Tensor hand_on(const Passed& passed, const at::Tensor& tangent, const at::Tensor& laid_out,
+                   std::span<const int64_t> symbols) {
+  if (!tangent.defined() || tangent.is_same(laid_out)) return {};
+  if (!passed.views) return tangent;
+  if (tangent.layout() != c10::kStrided || !has_bits(tangent)) return {};
+  c10::SmallVector<at::Tensor, 1> gradient;
+  at::Tensor as_it_came = tangent;
+  if (!passed.by_strides && !passed.views->run({&as_it_came, 1}, symbols, gradient).error) return gradient[0];
+  // These views count on the layout: the same memory once more, the bits on top.
+  at::Tensor copy = with_bits_of(tangent, at::empty_like(laid_out).copy_(with_bits_of(tangent, tangent)));
+  const Executable::Failure failure = passed.views->run({&copy, 1}, symbols, gradient);
+  return failure.error ? at::Tensor() : gradient[0];
+}
+
+}  // namespace magneto::aten

@@ -2,6 +2,7 @@
 #include "aten/backward_node_internal.h"
 
 #include <ATen/Context.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/Functions.h>
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -633,11 +634,18 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
   }
   // In the place of a tensor that is no more what it was.
   const auto stand_in = [&](graph::ValueId id, size_t place, const autograd::Edge& edge) {
-    at::Tensor made = laid_out({}, graph.value(id).type);
-    const auto numbers = std::find(plan.into.begin(), plan.into.end(), place);
-    if (numbers != plan.into.end()) {
+    at::Tensor made;
+    {
       at::AutoDispatchBelowADInplaceOrView below;
-      made.copy_(known[static_cast<size_t>(numbers - plan.into.begin())]);
+      made = laid_out({}, graph.value(id).type);
+      // Who looks by strides counts from the begin of its memory.
+      if (const int64_t offset = graph.value(id).type.offset.evaluate(symbols); offset > 0) {
+        const size_t memory = at::detail::computeStorageNbytes(made.sizes(), made.strides(), 1, offset);
+        made =
+            at::zeros({static_cast<int64_t>(memory)}, made.options()).as_strided(made.sizes(), made.strides(), offset);
+      }
+      const auto numbers = std::find(plan.into.begin(), plan.into.end(), place);
+      if (numbers != plan.into.end()) made.copy_(known[static_cast<size_t>(numbers - plan.into.begin())]);
     }
     if (edge.is_valid()) autograd::impl::set_gradient_edge(made, edge);
     return made;

@@ -242,3 +242,58 @@ def test_hooks_of_outputs_in_second_gradients(name, together):
         assert [who for who, _ in got] == [who for who, _ in expected]
         for (_, a), (_, b) in zip(got, expected):
             assert a == b if not isinstance(a, torch.Tensor) else torch.allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
+def looked_at_first(x, b):
+    v = b.as_strided((2, 2), (2, 1), 0)
+    b[1] += 1
+    return x.exp(), v
+
+
+def an_empty_write(x, b):
+    v = b.expand(3, 3, 2).as_strided((1, 1), (2, 1), 8)
+    b[:0].add_(1)
+    return x.exp() * 2, v
+
+
+def product_beside(x, b):
+    y = x * b.as_strided((2, 2), (2, 1), 0)
+    return y.exp()
+
+
+def product_within(x, b):
+    return (x * b.as_strided((2, 2), (2, 1), 4)).exp()
+
+
+def product_and_a_write(x, b):
+    y = (x * b.as_strided((2, 2), (2, 1), 0)).exp() * x
+    b[:1].mul_(2)
+    return y
+
+
+@pytest.mark.parametrize("f", [looked_at_first, an_empty_write, product_beside, product_within, product_and_a_write])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_strides_over_memory_beside_an_input(f, keeps):
+    """What stands in its place begins where it began in its memory."""
+    def derived(g):
+        torch.manual_seed(2)
+        x, memory = randn(2, 2, requires_grad=True), randn(16)
+        b = memory[3:9].view(3, 2)
+        ys = g(x, b)
+        y = ys[0] if isinstance(ys, tuple) else ys
+        if not keeps:
+            del b, memory, ys
+        try:
+            (d,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+            (e,) = torch.autograd.grad(d.square().sum(), x)
+        except RuntimeError as error:
+            return str(error).split(":")[0]
+        return d.detach(), e
+
+    c = magneto.compile(f)
+    for _ in range(4):
+        want, have = derived(f), derived(c)
+        if isinstance(want, str) or isinstance(have, str):
+            assert have == want
+        else:
+            torch.testing.assert_close(have, want)

@@ -265,6 +265,8 @@ class Lowering {
     Body body = body_of(call, made, output, std::move(index));
     const Element value = op.body(body);
     if (!value.valid() || body.declined()) return std::nullopt;
+    // Where its rule of types has no answer, torch's was recorded: the body may not be written for these element types.
+    if (value.dtype() != ops::computed_in(made.dtype) && op.type && !op.type(call)) return std::nullopt;
     equation.value = cast(made.dtype, value).term();
     return equation;
   }

@@ -1,5 +1,6 @@
 #include "ops/body.h"
 
+#include <algorithm>
 #include <complex>
 
 #include "base/check.h"
@@ -17,12 +18,17 @@ void Body::promote(std::initializer_list<size_t> arguments) {
     declined_ = true;
     return;
   }
-  dtype = computed_in(*common);
+  compute_in(*common);
+}
+
+void Body::compute_in(Dtype common) {
+  dtype = computed_in(common);
+  half_ = loop::is_half(common) ? std::optional(common) : std::nullopt;
 }
 
 void Body::promote_to_float(std::initializer_list<size_t> arguments) {
   promote(arguments);
-  if (!types::is_floating(dtype)) dtype = computed_in(call.default_dtype);
+  if (!types::is_floating(dtype)) compute_in(call.default_dtype);
 }
 
 const TensorType& Body::type_of(size_t argument) const {
@@ -51,7 +57,26 @@ Index Body::broadcast(const TensorType& from, const Index& to) {
 
 Element Body::x(size_t argument) { return x(argument, index); }
 
-Element Body::x(size_t argument, const Index& to) {
+Element Body::x(size_t argument, const Index& to) { return rounded(argument, operand(argument, to)); }
+
+static bool is_cpu(const TensorType& type) { return type.device.kind == types::Device::Kind::kCpu; }
+
+Element Body::exact(size_t argument, bool on_cpu) {
+  const TensorType* from = tensor(call, argument);
+  const auto is_one = [](const Expr& size) { return size == Expr(1); };
+  const bool is_number = !from || (is_cpu(*from) && std::all_of(from->sizes.begin(), from->sizes.end(), is_one));
+  const bool is_kept = is_number && (on_cpu || !is_cpu(type));
+  const Element value = operand(argument, index);
+  return is_kept ? value : rounded(argument, value);
+}
+
+Element Body::rounded(size_t argument, Element value) const {
+  if (!half_ || dtype != computed_in(*half_)) return value;
+  const TensorType* from = tensor(call, argument);
+  return from && from->dtype == *half_ ? value : cast(dtype, cast(*half_, value));
+}
+
+Element Body::operand(size_t argument, const Index& to) {
   if (declined_) return number(0);
   if (!tensor(call, argument)) return scalar(argument);
   const TensorType& from = type_of(argument);
@@ -117,7 +142,11 @@ Element Body::fold(loop::Fold how, const Sizes& extents, const std::function<Ele
   std::vector<loop::Range> ranges;
   const Index opened = open(extents, ranges);
   const Element body = element(opened);
-  if (declined_ || ranges.empty()) return loop::gives_position(how) ? whole(0) : body;
+  if (declined_ || ranges.empty()) {
+    if (loop::gives_position(how)) return whole(0);
+    const bool is_sum = how == loop::Fold::kSum && types::is_floating(body.dtype());
+    return is_sum ? body + 0 : body;  // a sum begins with zero: that of -0 alone is 0
+  }
   return {program_, program_->reduce(how, ranges, body.term())};
 }
 

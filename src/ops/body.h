@@ -55,6 +55,9 @@ class Body {
   const types::TensorType& type_of(size_t argument) const;
   Element x(size_t argument);                ///< operand: a tensor broadcast to the result, or a number
   Element x(size_t argument, const Index&);  ///< the same, broadcast to this index, which has the sizes of the result
+  /// The same, but a number, or a CPU's tensor of one element, is not rounded to the half type that is promoted to:
+  /// so it is in torch's kernels of sums, products, quotients and comparisons for a GPU; `on_cpu`: also for a CPU.
+  Element exact(size_t argument, bool on_cpu = false);
   Element at(size_t argument, const Index& place);
   Element at(graph::ValueId value, const Index& place);
   Element at_if(graph::ValueId value, const Index& place, Element condition, double otherwise);
@@ -79,12 +82,16 @@ class Body {
   Index open(const types::Sizes& extents, std::vector<loop::Range>& ranges);  ///< new axes; none for 1
 
  private:
+  void compute_in(types::Dtype common);
   Index broadcast(const types::TensorType& from, const Index& to);
+  Element operand(size_t argument, const Index& to);      ///< as `dtype`
+  Element rounded(size_t argument, Element value) const;  ///< to the half type that is promoted to
 
   loop::Program* program_;
   Load load_;
   LoadIf load_if_;
   size_t opened_ = 0;
+  std::optional<types::Dtype> half_;  ///< what the arguments are promoted to, where that is a half type
   bool declined_ = false;
 };
 

@@ -189,19 +189,27 @@ Element scaled(Body& b, size_t factor, Element x) {
 }
 Element add_body(Body& b) {
   b.promote({0, 1});
-  return b.x(0) + scaled(b, 2, b.x(1));
+  return b.exact(0) + scaled(b, 2, b.exact(1));
 }
 Element sub_body(Body& b) {
   b.promote({0, 1});
-  return b.x(0) - scaled(b, 2, b.x(1));
+  return b.exact(0) - scaled(b, 2, b.exact(1));
 }
 Element rsub_body(Body& b) {
   b.promote({0, 1});
-  return b.x(1) - scaled(b, 2, b.x(0));
+  return b.exact(1) - scaled(b, 2, b.exact(0));
+}
+template <loop::Op op>
+Element scaled_by(Body& b) {
+  if (op == loop::Op::kDiv)
+    b.promote_to_float({0, 1});
+  else
+    b.promote({0, 1});
+  return binary(op, b.exact(0), b.exact(1, /*on_cpu=*/true));
 }
 Element division_body(Body& b) {
-  if (is_absent(b.call, 2)) return float_of_two<loop::Op::kDiv>(b);
-  return *text(b.call, 2) == "floor" ? of_two<loop::Op::kFloorDiv>(b) : of_two<loop::Op::kTruncDiv>(b);
+  if (is_absent(b.call, 2)) return scaled_by<loop::Op::kDiv>(b);
+  return *text(b.call, 2) == "floor" ? scaled_by<loop::Op::kFloorDiv>(b) : scaled_by<loop::Op::kTruncDiv>(b);
 }
 
 // The exponents that torch computes without pow.
@@ -211,7 +219,7 @@ Element power_body(Body& b) {
   if (takes_real(b.call, 1)) {
     const Element rounded = b.x(1);
     const Dtype computed = std::exchange(b.dtype, Dtype::kF64);
-    const Element exponent = b.x(1);
+    const Element exponent = b.scalar(1);
     b.dtype = computed;
     Element power = where(exponent == 1, x, pow(x, rounded));
     power = where(exponent == 2, x * x, where(exponent == 3, x * x * x, power));
@@ -232,14 +240,11 @@ Element power_body(Body& b) {
   return pow(x, b.x(1));
 }
 
-// torch rounds a number to the tensors' dtype first. What is left of a division tells.
 template <loop::Op op>
-Element rest_of(Body& b) {
+Element compared(Body& b) {
   b.promote({0, 1});
-  const auto operand = [&](size_t k) { return tensor(b.call, k) ? b.x(k) : cast(b.dtype, cast(b.type.dtype, b.x(k))); };
-  return binary(op, operand(0), operand(1));
+  return binary(op, b.exact(0), b.exact(1));
 }
-
 template <loop::Op op>
 Element logical(Body& b) {
   b.dtype = Dtype::kBool;
@@ -310,7 +315,7 @@ Element addcdiv_body(Body& b) {
 // From the nearer end, so that weights 0 and 1 give the ends exactly.
 Element lerp_body(Body& b) {
   b.promote({0, 1});
-  const Element from = b.x(0), to = b.x(1), weight = b.x(2);
+  const Element from = b.x(0), to = b.x(1), weight = tensor(b.call, 2) ? b.x(2) : b.scalar(2);
   return where(abs(weight) < 0.5, from + weight * (to - from), to - (to - from) * (1 - weight));
 }
 
@@ -341,25 +346,25 @@ constexpr Op kOps[] = {
     RULES("sub", ".Scalar", difference, sub_body),
     {.name = "aten::rsub.Tensor", .type = rsub, .body = rsub_body},
     {.name = "aten::rsub.Scalar", .type = rsub, .body = rsub_body},
-    TENSOR_AND_SCALAR("mul", To::kCommon, kAll, of_two<loop::Op::kMul>),
-    TENSOR_AND_SCALAR("div", To::kFloat, kAll, float_of_two<loop::Op::kDiv>),
+    TENSOR_AND_SCALAR("mul", To::kCommon, kAll, scaled_by<loop::Op::kMul>),
+    TENSOR_AND_SCALAR("div", To::kFloat, kAll, scaled_by<loop::Op::kDiv>),
     // integers divided by zero are an error, and only the data tells
     DIVIDES("div", ".Tensor_mode", fresh_from<division>, stored_from<division>, division_body),
     DIVIDES("div", ".Scalar_mode", fresh_from<division>, stored_from<division>, division_body),
-    {.name = "aten::floor_divide", .type = quotient, .may_raise_on_data = true, .body = of_two<loop::Op::kFloorDiv>},
+    {.name = "aten::floor_divide", .type = quotient, .may_raise_on_data = true, .body = scaled_by<loop::Op::kFloorDiv>},
     {.name = "aten::floor_divide_.Tensor",
      .type = quotient_,
      .writes = kFirst,
      .may_raise_on_data = true,
      .functional = "aten::floor_divide"},
-    DIVIDES("remainder", ".Tensor", quotient, quotient_, rest_of<loop::Op::kMod>),
-    DIVIDES("remainder", ".Scalar", quotient, quotient_, rest_of<loop::Op::kMod>),
+    DIVIDES("remainder", ".Tensor", quotient, quotient_, of_two<loop::Op::kMod>),
+    DIVIDES("remainder", ".Scalar", quotient, quotient_, of_two<loop::Op::kMod>),
     {.name = "aten::remainder.Scalar_Tensor",
      .type = quotient,
      .may_raise_on_data = true,
-     .body = rest_of<loop::Op::kMod>},
-    DIVIDES("fmod", ".Tensor", quotient, quotient_, rest_of<loop::Op::kFmod>),
-    DIVIDES("fmod", ".Scalar", quotient, quotient_, rest_of<loop::Op::kFmod>),
+     .body = of_two<loop::Op::kMod>},
+    DIVIDES("fmod", ".Tensor", quotient, quotient_, of_two<loop::Op::kFmod>),
+    DIVIDES("fmod", ".Scalar", quotient, quotient_, of_two<loop::Op::kFmod>),
     {.name = "aten::pow.Tensor_Tensor", .type = pointwise<To::kCommon, kNoBool, 0, 1>, .body = of_two<loop::Op::kPow>},
     {.name = "aten::pow_.Tensor",
      .type = pointwise_<To::kCommon, kNoBool, 0, 1>,
@@ -372,12 +377,12 @@ constexpr Op kOps[] = {
      .functional = "aten::pow.Tensor_Scalar"},
     {.name = "aten::pow.Scalar", .type = power_of_number, .body = of_two<loop::Op::kPow>},
 
-    TENSOR_AND_SCALAR("eq", To::kBool, kAll, of_two<loop::Op::kEq>),
-    TENSOR_AND_SCALAR("ne", To::kBool, kAll, of_two<loop::Op::kNe>),
-    TENSOR_AND_SCALAR("lt", To::kBool, kNoComplex, of_two<loop::Op::kLt>),
-    TENSOR_AND_SCALAR("le", To::kBool, kNoComplex, of_two<loop::Op::kLe>),
-    TENSOR_AND_SCALAR("gt", To::kBool, kNoComplex, of_two<loop::Op::kGt>),
-    TENSOR_AND_SCALAR("ge", To::kBool, kNoComplex, of_two<loop::Op::kGe>),
+    TENSOR_AND_SCALAR("eq", To::kBool, kAll, compared<loop::Op::kEq>),
+    TENSOR_AND_SCALAR("ne", To::kBool, kAll, compared<loop::Op::kNe>),
+    TENSOR_AND_SCALAR("lt", To::kBool, kNoComplex, compared<loop::Op::kLt>),
+    TENSOR_AND_SCALAR("le", To::kBool, kNoComplex, compared<loop::Op::kLe>),
+    TENSOR_AND_SCALAR("gt", To::kBool, kNoComplex, compared<loop::Op::kGt>),
+    TENSOR_AND_SCALAR("ge", To::kBool, kNoComplex, compared<loop::Op::kGe>),
     BOTH("logical_and", "", To::kBool, kAll, logical<loop::Op::kAnd>),
     BOTH("logical_or", "", To::kBool, kAll, logical<loop::Op::kOr>),
     BOTH("logical_xor", "", To::kBool, kAll, logical<loop::Op::kXor>),

@@ -65,6 +65,11 @@ Element divisor(Body& b, const Window& window, const Image& size, Element oh, El
                            extent(ow, window.kernel.w, window.stride.w, window.padding.w, size.w));
 }
 
+double lowest(Dtype dtype) {
+  if (types::is_floating(dtype)) return -std::numeric_limits<double>::infinity();
+  return dtype == Dtype::kU8 ? 0.0 : -std::ldexp(1.0, static_cast<int>(8 * types::item_size(dtype)) - 1);
+}
+
 }  // namespace
 
 Element max_pool_body(Body& b) {  // self, window
@@ -82,7 +87,8 @@ Element max_pool_body(Body& b) {  // self, window
     return begin + max(steps, b.whole(0)) * b.whole(dilation);
   };
   const bool positions = b.output == 1;
-  Element best = b.number(-std::numeric_limits<double>::infinity()), at;
+  const double least = lowest(b.dtype);
+  Element best = b.number(least), at;
   if (positions)
     at = real(h0, window->padding.h, window->dilation.h) * b.whole(size->w) +
          real(w0, window->padding.w, window->dilation.w);
@@ -93,7 +99,7 @@ Element max_pool_body(Body& b) {  // self, window
       const Element h = h0 + b.whole(kh * window->dilation.h), w = w0 + b.whole(kw * window->dilation.w);
       const Index place = at_pixel(b.index, h, w);
       const Element in = whole ? Element() : inside(b, h, size->h) & inside(b, w, size->w);
-      const Element value = whole ? b.at(0, place) : b.at_if(self, place, in, -std::numeric_limits<double>::infinity());
+      const Element value = whole ? b.at(0, place) : b.at_if(self, place, in, least);
       if (!positions) {
         best = max(value, best);
         continue;

@@ -1,0 +1,83 @@
+"""Operands of several element types: which of them torch rounds before it computes, and to what."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import magneto
+from device import DEVICE
+
+BINARY = {name: getattr(torch, name) for name in
+          "add sub rsub mul div floor_divide fmod remainder pow atan2 lt le gt ge eq ne maximum minimum fmax hypot copysign xlogy clamp_min".split()}
+BINARY |= {
+    "div floor": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "div trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "addcmul": lambda a, b: torch.addcmul(a, a, b),
+    "addcdiv": lambda a, b: torch.addcdiv(a, a, b),
+    "lerp": lambda a, b: torch.lerp(a, -a, b),
+    "where": lambda a, b: torch.where(a > b, a, b),
+}
+OTHERS = {
+    "a number": lambda value: value,
+    "f32, no dimensions": lambda value: torch.tensor(value, device=DEVICE),
+    "f64, no dimensions": lambda value: torch.tensor(value, dtype=torch.float64, device=DEVICE),
+    "a CPU's f32, no dimensions": lambda value: torch.tensor(value),
+    "i64": lambda value: torch.arange(2001, 2038, device=DEVICE),
+    "i64, one element": lambda value: torch.tensor([2001], device=DEVICE),
+    "a large int": lambda value: 2001,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("name", BINARY)
+def test_what_is_promoted_to_halves_is_rounded_as_torch_does(name, other, dtype):
+    for swapped in (False, True):
+        function = BINARY[name]
+        f = (lambda a, b: function(b, a)) if swapped else (lambda a, b: function(a, b))
+        compiled = magneto.compile(f)
+        for k in range(5):
+            value = 0.405 + 0.377 * k
+            x = torch.linspace(0.05, 3.0, 37)
+            x[::2] = value  # the same number, before it is rounded
+            arguments = x.to(DEVICE, dtype), OTHERS[other](value)
+            try:
+                wanted = f(*arguments)
+            except (RuntimeError, TypeError):
+                break  # torch has no such form
+            given = compiled(*arguments)
+            assert given.dtype == wanted.dtype
+            # an error of one unit of the last place; the number's own rounding would be seen in what is left of the difference
+            torch.testing.assert_close(given.double(), wanted.double(), rtol=2 ** (-9 if dtype == torch.float16 else -6), atol=1e-7)
+
+
+def test_integers_are_interpolated_in_floats():
+    ends, weight = (torch.tensor([2, 30]), torch.tensor([1, 900])), torch.tensor(0.07)
+    compiled = magneto.compile(torch.lerp)
+    for _ in range(3):
+        assert torch.equal(compiled(*ends, weight), torch.lerp(*ends, weight))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8])
+@pytest.mark.parametrize("padding", [0, 1])
+def test_negative_integers_are_pooled(dtype, padding):
+    def f(x):
+        return F.max_pool2d(x, 2, padding=padding, return_indices=True)
+
+    compiled = magneto.compile(f)
+    for _ in range(3):
+        x = torch.randint(-100, 0, (2, 2, 5, 4)).to(dtype)
+        for given, wanted in zip(compiled(x), f(x)):
+            assert torch.equal(given, wanted)
+
+
+def test_a_sum_of_one_negative_zero_is_zero():
+    def f(x):
+        x = x * 1
+        sums = x.sum(1), x.mean(1), x.sum(), F.cross_entropy(x, torch.zeros(1, dtype=torch.long, device=x.device), reduction="sum")
+        return [torch.copysign(torch.ones_like(one), one) for one in sums]
+
+    compiled = magneto.compile(f)
+    for _ in range(3):
+        x = torch.tensor([[-0.0]], device=DEVICE)
+        assert [one.tolist() for one in compiled(x)] == [one.tolist() for one in f(x)]

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <memory>
 #include <typeinfo>
 #include <unordered_map>
@@ -24,6 +25,7 @@
 #include "aten/symbols.h"
 #include "aten/trace.h"
 #include "base/text.h"
+#include "graph/text.h"
 
 namespace magneto::aten {
 
@@ -71,12 +73,13 @@ class NoSavedTensorHooks {
 };
 
 // Numbers that are like none that a formula asks for: what holds for them holds for all but a few.
-constexpr double kAnyFloat = 0.5772156649015329;
+constexpr double kAnyFloat = 0.5772156649015329, kOtherFloat = 0.6434105462883380;
 constexpr int64_t kAnyInt = 1009;
 
 // The values of the symbols, from the sizes of the examples. Symbols that are floats are told to `reals`; they and
 // numbers that are no sizes may be anything.
-std::vector<int64_t> hints_of(const Graph& graph, std::span<const at::Tensor> examples, std::vector<uint32_t>& reals) {
+std::vector<int64_t> hints_of(const Graph& graph, std::span<const at::Tensor> examples, double any_float,
+                              std::vector<uint32_t>& reals) {
   std::vector<uint32_t> used, numbers;
   for (const graph::Value& value : graph.values())
     for (const auto* list : {&value.type.sizes, &value.type.strides})
@@ -112,7 +115,7 @@ std::vector<int64_t> hints_of(const Graph& graph, std::span<const at::Tensor> ex
     if (!known[symbol]) impossible("s", symbol, " is a number that no input tells");
   for (const uint32_t symbol : numbers)
     if (!known[symbol]) hints[symbol] = kAnyInt;
-  for (const uint32_t symbol : reals) hints[symbol] = std::bit_cast<int64_t>(kAnyFloat);
+  for (const uint32_t symbol : reals) hints[symbol] = std::bit_cast<int64_t>(any_float);
   return hints;
 }
 
@@ -127,13 +130,13 @@ class Joining {
   }
 
  public:
-  Joining(const Program& program, std::span<const at::Tensor> examples)
+  Joining(const Program& program, std::span<const at::Tensor> examples, double any_float = kAnyFloat)
       : from_(program.graph()), symbols_(std::make_shared<Symbols>()), trace_(symbols_, from_) {
     std::vector<uint32_t> reals;
-    made_.hints = hints_of(from_, examples, reals);
+    made_.hints = hints_of(from_, examples, any_float, reals);
     for (size_t s = 0; s < made_.hints.size(); ++s) {
       if (std::find(reals.begin(), reals.end(), s) != reals.end())
-        symbols_->add_real(kAnyFloat);
+        symbols_->add_real(any_float);
       else
         symbols_->admit(symbols_->add(made_.hints[s]));
     }
@@ -249,6 +252,8 @@ class Joining {
     if (const auto* real = std::get_if<graph::Real>(&arg)) {
       if (kind == ArgKind::kTensor) return symbols_->wrap(*real);
       if (kind == ArgKind::kNumber) return c10::Scalar(symbols_->to_torch(*real));
+      // A formula may pass it on. Who counts with it makes other numbers of other values (make_joint).
+      if (const auto lent = kind == ArgKind::kFloat ? symbols_->lend(*real) : std::nullopt) return *lent;
       impossible("a float that changes where only a number can stand");
     }
     if (const auto* list = std::get_if<types::Sizes>(&arg))
@@ -724,6 +729,13 @@ class Joining {
       if (condition.relation == Condition::kWithin || condition.relation == Condition::kOrdered)
         continue;  // the forward's, which its guards look after
       if (condition.relation == Condition::kIs) impossible("its gradient depends on the value of a float that changes");
+      if (condition.relation == Condition::kAtLeast) {  // bits of doubles that are not below zero are in their order
+        const auto symbol = types::Expr::symbol(condition.symbol);
+        const auto infinity = std::bit_cast<int64_t>(std::numeric_limits<double>::infinity());
+        made_.conditions.push_back({condition.bits, types::Relation::kLe, symbol});
+        made_.conditions.push_back({symbol, types::Relation::kLe, infinity});  // those above it are NaN
+        continue;
+      }
       made_.conditions.push_back({types::Expr::symbol(condition.symbol), types::Relation::kNe, condition.bits});
     }
     for (size_t n = forward_nodes_; n < made_.graph.nodes().size(); ++n) {
@@ -747,12 +759,26 @@ class Joining {
 
 }  // namespace
 
+// A float that changes where an operator takes nothing but a double: its formula gets one, and could count with it.
+static bool lends_doubles(const Graph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const graph::Node& node) {
+    for (size_t a = 0; a < node.args.size(); ++a)
+      if (std::holds_alternative<graph::Real>(node.args[a]) && operator_named(node.op).arguments[a] == ArgKind::kFloat)
+        return true;
+    return false;
+  });
+}
+
 Joint make_joint(const Program& program, std::span<const at::Tensor> examples, const JointOf& asked) {
   Joint none;
   try {
     if (c10::InferenceMode::is_enabled()) impossible("inference mode");
     if (torch::autograd::AnomalyMode::is_enabled()) impossible("anomaly mode");
-    return Joining(program, examples).run(asked);
+    Joint made = Joining(program, examples).run(asked);
+    if (!asked.pieces && lends_doubles(program.graph()) &&
+        graph::print(Joining(program, examples, kOtherFloat).run(asked).graph) != graph::print(made.graph))
+      impossible("its gradient counts with a float that changes");
+    return made;
   } catch (const Impossible& why) {
     none.reason = why.reason;
   } catch (const c10::Error& error) {

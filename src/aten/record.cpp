@@ -274,6 +274,8 @@ class Recording {
         default: {
           auto arg = to_arg(argument, op_.arguments[a]);
           if (!arg) return false;
+          if (const auto* number = std::get_if<double>(&*arg); number && state_.symbols)
+            if (const auto real = state_.symbols->lent(*number)) arg = *real;
           args_.push_back(std::move(*arg));
         }
       }
@@ -419,6 +421,9 @@ class Recording {
       const bool converted = op_.arguments[a] == ArgKind::kNumber || (reals.converted >> a & 1) != 0;
       if (converted && !state_.symbols->bound(*real, most)) return false;
       if ((reals.ordered >> a & 1) != 0 && !state_.symbols->order(*real)) return false;
+      if ((reals.not_negative >> a & 1) != 0 && !state_.symbols->keep_at_least(*real, 0)) return false;
+      constexpr double kLeast = std::numeric_limits<double>::denorm_min();
+      if ((reals.positive >> a & 1) != 0 && !state_.symbols->keep_at_least(*real, kLeast)) return false;
     }
     return true;
   }
@@ -428,7 +433,7 @@ class Recording {
     constexpr uint64_t kEach = ~uint64_t{0};
     if (op_.returns > 0 || !holds_reals({kEach, kEach}, {})) return false;
     for (size_t a = 0; a < args_.size(); ++a)  // for the shape kernel
-      if (const auto* real = std::get_if<graph::Real>(&args_[a]); real && op_.arguments[a] == ArgKind::kNumber)
+      if (const auto* real = std::get_if<graph::Real>(&args_[a]); real && op_.arguments[a] != ArgKind::kTensor)
         stack_[begin_ + a] = state_.symbols->hint(*real);
     return true;
   }

@@ -183,7 +183,10 @@ class RealNode final : public c10::SymNodeImpl {
   c10::SymNode gt(const c10::SymNode& other) override { return truth(fixed() > of(other).fixed()); }
   c10::SymNode ge(const c10::SymNode& other) override { return truth(fixed() >= of(other).fixed()); }
 
-  double guard_float(const char*, int64_t) override { return fixed(); }
+  double guard_float(const char*, int64_t) override {
+    const auto lent = real() && symbols_->lends() ? symbols_->lend(*real()) : std::nullopt;
+    return lent ? *lent : fixed();
+  }
 
  private:
   const graph::Real* real() const { return std::get_if<graph::Real>(&content_); }
@@ -276,6 +279,45 @@ bool Symbols::order(graph::Real real) {
   if (std::isnan(hint(real))) return false;
   require({real.symbol, RealCondition::kOrdered, 0});
   return true;
+}
+
+bool Symbols::keep_at_least(graph::Real real, double least) {
+  if (!(hint(real) >= least)) return false;
+  require({real.symbol, RealCondition::kAtLeast, std::bit_cast<int64_t>(least)});
+  return true;
+}
+
+std::optional<double> Symbols::lend(graph::Real real) {
+  for (auto& [bits, lent] : lent_)
+    if (lent.real == real) {
+      lent.met = false;
+      return std::bit_cast<double>(bits);
+    }
+  if (!std::isnormal(hint(real))) return std::nullopt;
+  // The last bits are a mark that no number of a program has by chance. One of the first bits is another one, so that
+  // what is rounded, or computed from it, is not what comes of the float itself.
+  constexpr uint64_t kMarked = (uint64_t{1} << 26) - 1, kFirst = uint64_t{1} << 46, kStep = 0x9e3779b97f4a7c15;
+  const uint64_t bits = std::bit_cast<uint64_t>(hint(real)) ^ kFirst;
+  const uint64_t marked = (bits & ~kMarked) | (kStep * (real.symbol + 1) >> 32 & kMarked);
+  lent_.emplace(static_cast<int64_t>(marked), Lent{real});
+  return std::bit_cast<double>(marked);
+}
+
+std::optional<graph::Real> Symbols::lent(double number) {
+  const auto found = lent_.find(std::bit_cast<int64_t>(number));
+  if (found == lent_.end()) return std::nullopt;
+  found->second.met = true;
+  return found->second.real;
+}
+
+bool Symbols::fix_unmet() {
+  bool any = false;
+  for (auto& [bits, lent] : lent_)
+    if (!std::exchange(lent.met, true)) {
+      fix(lent.real);
+      any = true;
+    }
+  return any;
 }
 
 double Symbols::fix(graph::Real real) {

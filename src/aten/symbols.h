@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "graph/graph.h"
@@ -46,7 +47,7 @@ class Symbols : public std::enable_shared_from_this<Symbols> {
 
   struct RealCondition {
     uint32_t symbol;
-    enum Relation : uint8_t { kIs, kIsNot, kWithin, kOrdered } relation;  ///< has these bits, has not; see below
+    enum Relation : uint8_t { kIs, kIsNot, kWithin, kOrdered, kAtLeast } relation;  ///< has these bits, not; see below
     int64_t bits;
     friend bool operator==(const RealCondition&, const RealCondition&) = default;
   };
@@ -55,6 +56,28 @@ class Symbols : public std::enable_shared_from_this<Symbols> {
   double fix(graph::Real real);
   bool bound(graph::Real real, double most);  ///< it is at most that far from 0, or not finite; false: it is not so now
   bool order(graph::Real real);               ///< it is no NaN; false: it is one now
+  bool keep_at_least(graph::Real real, double least);  ///< false: it is less now, or NaN
+
+  /// A double in the place of a float, for code of torch's that takes doubles and passes them on. It is a number of its
+  /// own in each precision. Nothing: there is none like it.
+  std::optional<double> lend(graph::Real real);
+  /// The float that this double was lent for. It has been met then.
+  std::optional<graph::Real> lent(double number);
+  /// Those that nobody has met since they were lent last: torch counted with them, or looked at them. They are fixed.
+  bool fix_unmet();
+  /// As long as one lives, whoever wants the value of a float is lent one.
+  class Lending {
+   public:
+    Lending(Symbols& symbols, bool lends) : symbols_(symbols), before_(std::exchange(symbols.lends_, lends)) {}
+    ~Lending() { symbols_.lends_ = before_; }
+    Lending(const Lending&) = delete;
+
+   private:
+    Symbols& symbols_;
+    const bool before_;
+  };
+  bool lends() const { return lends_; }
+
   const std::vector<RealCondition>& real_conditions() const { return real_conditions_; }
 
   /// A symbolic number that torch's Python door wrapped into a tensor (x * n). It keeps the number where only Python
@@ -85,6 +108,12 @@ class Symbols : public std::enable_shared_from_this<Symbols> {
   std::vector<types::Condition> conditions_;
   std::unordered_multimap<size_t, size_t> by_hash_;  ///< places in conditions_
   std::vector<RealCondition> real_conditions_;
+  struct Lent {
+    graph::Real real;
+    bool met = false;
+  };
+  std::unordered_map<int64_t, Lent> lent_;  ///< by their bits
+  bool lends_ = false;
   std::vector<std::pair<at::Tensor, graph::Arg>> wraps_;
 };
 

@@ -459,6 +459,24 @@ PyObject* unbound(PyObject* callable) {
   return nullptr;
 }
 
+bool passes_doubles(std::string_view name) {
+  static const std::unordered_set<std::string_view> names = {
+      "torch.layer_norm",
+      "torch.group_norm",
+      "torch.batch_norm",
+      "torch.instance_norm",
+      "torch.nn.functional.pad",
+      "torch.nan_to_num",
+      "torch.nan_to_num_",
+      "torch.Tensor.nan_to_num",
+      "torch.Tensor.nan_to_num_",
+      "torch.Tensor.normal_",
+      "torch.nn.functional.huber_loss",
+      "torch.nn.functional.smooth_l1_loss",
+  };
+  return names.count(name) > 0;
+}
+
 std::string callable_name(PyObject* callable) {
   auto text = [](PyObject* o) -> std::string {
     const char* s = o && PyUnicode_Check(o) ? PyUnicode_AsUTF8(o) : nullptr;

@@ -4,6 +4,7 @@
 #include <Python.h>
 
 #include <string>
+#include <string_view>
 
 namespace magneto::capture {
 
@@ -62,6 +63,10 @@ bool inherits(PyTypeObject* type, const char* name, PyTypeObject* base);
 /// The class's `__missing__` where a look-up of `key` would call it: a dict of a subclass that has no such key.
 /// Borrowed.
 PyObject* missing_method(PyObject* container, PyObject* key);
+
+/// Functions of torch that hand the doubles they are given on to operators, and look at them for nothing else: no
+/// branch, no error, no other number depends on them. (What the operators make of them, their rules know.)
+bool passes_doubles(std::string_view name);
 
 /// A name for messages: "time.perf_counter", "numpy.ndarray.sum".
 std::string callable_name(PyObject* callable);

@@ -60,12 +60,13 @@ static std::string words_of_error() {
 }
 
 PyObject* Recorder::repeat_in_sketch(PyObject* result, std::span<PyObject* const> operands,
-                                     const std::function<PyObject*(PyObject* const*)>& run) {
+                                     const std::function<PyObject*(PyObject* const*)>& run, bool passes_doubles) {
   if (!active_ || !sketch_ || !sketch_->alive()) return result;
   Ref live = Ref::take(result);
   Hooked nobody(nullptr);  // symbolic integers are made by Python code
   trace_->leave();
   try {
+    const aten::Symbols::Lending lending(*symbols_, passes_doubles);
     bool reals = false;
     const auto attempt = [&](bool with_reals) -> Ref {
       std::vector<Ref> held;
@@ -99,6 +100,7 @@ PyObject* Recorder::repeat_in_sketch(PyObject* result, std::span<PyObject* const
       sketched = attempt(false);
     }
     if (!sketched && sketch_->alive()) sketch_->give_up(words_of_error());
+    if (symbols_->fix_unmet()) sketch_->give_up("torch counts with a float that changes");
     if (sketched && !sketch_->trace().take_unclaimed().empty()) sketch_->give_up("a tensor from nowhere");
     if (sketched && sketch_->alive()) {
       live = sketch_->pair(std::move(live), sketched.get(),
@@ -123,6 +125,11 @@ void Recorder::finish_sketch() {
       const RealOperand operand{static_cast<int32_t>(condition.symbol), {}, {}};
       if (condition.relation == Condition::kOrdered) {
         guards().real_checks.push_back({operand, Py_EQ, operand, true});
+        continue;
+      }
+      if (condition.relation == Condition::kAtLeast) {
+        const double least = std::bit_cast<double>(condition.bits);
+        guards().real_checks.push_back({operand, Py_GE, {-1, {}, Ref::take(PyFloat_FromDouble(least))}, true});
         continue;
       }
       guards().real_checks.push_back({operand,

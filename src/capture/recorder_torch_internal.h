@@ -1,6 +1,7 @@
 // capture/recorder_torch_internal.h: a call that runs torch operators. Its Python glue, if any, is torch's business: it
 // runs natively, and the trace records the operators.
 #pragma once
+#include "capture/call_rules.h"
 #include "capture/hook.h"
 #include "capture/recorder.h"
 
@@ -31,7 +32,7 @@ PyObject* Recorder::torch_leaf(Activation& self, const std::string& name, std::s
     return result;
   }
   adopt_torch(self, result, name);
-  return sketch_ ? repeat_in_sketch(result, operands, run) : result;
+  return sketch_ ? repeat_in_sketch(result, operands, run, passes_doubles(name)) : result;
 }
 
 }  // namespace magneto::capture

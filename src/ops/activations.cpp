@@ -184,7 +184,13 @@ Element hardswish_backward_body(Body& b) {
     return where(x <= -3, b.number(0), where(x >= 3, grad, middle));
   return where(x <= -3, b.number(0), where(x < 3, middle, grad));
 }
+// With a NaN as a limit torch's vectors give zero, and the elements after them the gradient.
+bool is_nan_limit(const Call& call, size_t i) {
+  const auto limit = real(call, i);
+  return limit && std::isnan(*limit);
+}
 Element hardtanh_backward_body(Body& b) {
+  if (is_nan_limit(b.call, 2) || is_nan_limit(b.call, 3)) return b.decline();
   b.promote({0, 1});
   const Element x = b.x(1), grad = b.x(0);
   if (b.type.device.kind == types::Device::Kind::kCpu)  // a NaN has no gradient there
@@ -221,10 +227,29 @@ Element threshold_backward_body(Body& b) {
   return where(b.x(1) <= b.scalar(2), b.number(0), b.x(0));
 }
 
-#define ACTIVATION(op, element)                                                                        \
-  {.name = "aten::" op, .type = uniform<kFloats, 0>, .body = element}, {                               \
-    .name = "aten::" op "_", .type = uniform_<kFloats, 0>, .writes = kFirst, .functional = "aten::" op \
+// The arguments after the element's rule are numbers that may change from call to call.
+#define ACTIVATION(op, element, ...)                                                                                \
+  {.name = "aten::" op, .type = with_reals<uniform<kFloats, 0> __VA_OPT__(, ) __VA_ARGS__>, .body = element}, {     \
+    .name = "aten::" op "_", .type = with_reals<uniform_<kFloats, 0> __VA_OPT__(, ) __VA_ARGS__>, .writes = kFirst, \
+    .functional = "aten::" op                                                                                       \
   }
+
+// The gradient of what was written over, from its result: torch refuses a slope below zero.
+template <TypeRule rule, size_t is_result, size_t slope>
+Results from_result(const Call& call) {
+  if (flag(call, is_result) == false)
+    takes_real(call, slope);
+  else
+    takes_unless_negative(call, slope);
+  return rule(call);
+}
+
+// A NaN as a limit is a constant: the gradient looks at it.
+template <TypeRule rule>
+Results within_limits(const Call& call) {
+  for (const size_t limit : {1, 2}) orders_real(call, limit);
+  return rule(call);
+}
 
 // A kernel refuses any other word: eager's error belongs to the line of the call.
 template <TypeRule rule, size_t argument>
@@ -235,37 +260,50 @@ Results gelu(const Call& call) {
 
 constexpr Op kOps[] = {
     ACTIVATION("celu", celu_body),
-    ACTIVATION("elu", elu_body),
+    ACTIVATION("elu", elu_body, 1, 2, 3),
     ACTIVATION("hardsigmoid", hardsigmoid_body),
     ACTIVATION("hardswish", hardswish_body),
-    ACTIVATION("leaky_relu", leaky_relu_body),
+    ACTIVATION("leaky_relu", leaky_relu_body, 1),
     ACTIVATION("mish", of_one<mish_of>),
     ACTIVATION("silu", of_one<silu_of>),
-    ACTIVATION("threshold", threshold_body),
+    ACTIVATION("threshold", threshold_body, 1, 2),
     {.name = "aten::gelu", .type = gelu<uniform<kFloats, 0>, 1>, .body = gelu_body},
     {.name = "aten::gelu_", .type = gelu<uniform_<kFloats, 0>, 1>, .writes = kFirst, .functional = "aten::gelu"},
-    {.name = "aten::hardtanh", .type = like_itself, .body = hardtanh_body},
-    {.name = "aten::hardtanh_", .type = uniform_<kFloats, 0>, .writes = kFirst, .functional = "aten::hardtanh"},
+    {.name = "aten::hardtanh", .type = within_limits<like_itself>, .body = hardtanh_body},
+    {.name = "aten::hardtanh_",
+     .type = within_limits<uniform_<kFloats, 0>>,
+     .writes = kFirst,
+     .functional = "aten::hardtanh"},
     {.name = "aten::hardshrink", .type = uniform<kFloats, 0>, .body = hardshrink_body},
-    {.name = "aten::softplus", .type = uniform<kFloats, 0>, .body = softplus_body},
+    {.name = "aten::softplus", .type = with_reals<uniform<kFloats, 0>, 1, 2>, .body = softplus_body},
     {.name = "aten::softshrink", .type = uniform<kFloats, 0>, .body = softshrink_body},
     {.name = "aten::_prelu_kernel", .type = prelu, .body = prelu_body},
     {.name = "aten::glu", .type = glu, .body = glu_body},
 
-    {.name = "aten::elu_backward", .type = uniform<kFloats, 0, 5>, .body = elu_backward_body},
+    {.name = "aten::elu_backward",
+     .type = from_result<with_reals<uniform<kFloats, 0, 5>, 2, 3>, 4, 1>,
+     .body = elu_backward_body},
     {.name = "aten::gelu_backward", .type = gelu<uniform<kFloats, 0, 1>, 2>, .body = gelu_backward_body},
     {.name = "aten::glu_backward", .type = glu_backward, .body = glu_backward_body},
     {.name = "aten::hardsigmoid_backward", .type = uniform<kFloats, 0, 1>, .body = hardsigmoid_backward_body},
     {.name = "aten::hardswish_backward", .type = uniform<kFloats, 0, 1>, .body = hardswish_backward_body},
-    {.name = "aten::hardtanh_backward", .type = uniform<kFloats, 0, 1>, .body = hardtanh_backward_body},
-    {.name = "aten::leaky_relu_backward", .type = uniform<kFloats, 1, 0>, .body = leaky_relu_backward_body},
+    {.name = "aten::hardtanh_backward",
+     .type = with_reals<uniform<kFloats, 0, 1>, 2, 3>,
+     .body = hardtanh_backward_body},
+    {.name = "aten::leaky_relu_backward",
+     .type = from_result<uniform<kFloats, 1, 0>, 3, 2>,
+     .body = leaky_relu_backward_body},
     {.name = "aten::mish_backward", .type = uniform<kFloats, 0, 1>, .body = mish_backward_body},
     {.name = "aten::native_dropout_backward", .type = dropout_backward, .body = dropout_backward_body},
     {.name = "aten::sigmoid_backward", .type = uniform<kFloats, 0, 1>, .body = by_two<sigmoid_backward_of>},
     {.name = "aten::silu_backward", .type = uniform<kFloats, 0, 1>, .body = by_two<silu_backward_of>},
-    {.name = "aten::softplus_backward", .type = uniform<kFloats, 0, 1>, .body = softplus_backward_body},
+    {.name = "aten::softplus_backward",
+     .type = with_reals<uniform<kFloats, 0, 1>, 2, 3>,
+     .body = softplus_backward_body},
     {.name = "aten::tanh_backward", .type = uniform<kFloats, 0, 1>, .body = by_two<tanh_backward_of>},
-    {.name = "aten::threshold_backward", .type = uniform<kFloats, 1, 0>, .body = threshold_backward_body},
+    {.name = "aten::threshold_backward",
+     .type = with_reals<uniform<kFloats, 1, 0>, 2>,
+     .body = threshold_backward_body},
 };
 #undef ACTIVATION
 

@@ -86,6 +86,17 @@ bool orders_real(const Call& call, size_t i) {
   return true;
 }
 
+bool takes_unless_negative(const Call& call, size_t i) {
+  if (!takes_real(call, i)) return false;
+  if (call.reals) call.reals->not_negative |= uint64_t{1} << i;
+  return true;
+}
+bool takes_positive(const Call& call, size_t i) {
+  if (!takes_real(call, i)) return false;
+  if (call.reals) call.reals->positive |= uint64_t{1} << i;
+  return true;
+}
+
 const std::string* text(const Call& call, size_t i) { return get<std::string>(call, i); }
 
 std::optional<Dtype> dtype_or(const Call& call, size_t i, Dtype otherwise) {

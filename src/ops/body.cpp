@@ -95,9 +95,12 @@ Element Body::at(graph::ValueId value, const Index& place) {
 }
 
 Element Body::at_if(graph::ValueId value, const Index& place, Element condition, double otherwise) {
-  const Dtype stored = call.type(value).dtype;
-  if (declined_) return number(0, computed_in(stored));
-  const Element raw = load_if_(value, place, condition, number(otherwise, stored));
+  return at_if(value, place, condition, number(otherwise, call.type(value).dtype));
+}
+
+Element Body::at_if(graph::ValueId value, const Index& place, Element condition, Element otherwise) {
+  if (declined_) return number(0, computed_in(call.type(value).dtype));
+  const Element raw = load_if_(value, place, condition, otherwise);
   return cast(computed_in(raw.dtype()), raw);
 }
 

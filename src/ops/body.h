@@ -61,6 +61,7 @@ class Body {
   Element at(size_t argument, const Index& place);
   Element at(graph::ValueId value, const Index& place);
   Element at_if(graph::ValueId value, const Index& place, Element condition, double otherwise);
+  Element at_if(graph::ValueId value, const Index& place, Element condition, Element otherwise);  ///< of its type
   Element scalar(size_t argument);  ///< a number as `dtype`
 
   // ---- terms

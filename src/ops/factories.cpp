@@ -205,9 +205,12 @@ Results eye_rectangle(const Call& call) {
 }
 Results linspace(const Call& call) {
   const auto steps = integer(call, 2);
-  if (!steps || !real(call, 0) || !real(call, 1)) return std::nullopt;
+  const auto options = options_at(call, 3, call.default_dtype, {});
+  const bool takes = options && accepts(kInexact, options->dtype);
+  const auto is_end = [&](size_t i) { return real(call, i) || (takes && takes_real(call, i)); };
+  if (!steps || !is_end(0) || !is_end(1)) return std::nullopt;
   const Sizes sizes = {*steps};
-  return filled(call, &sizes, options_at(call, 3, call.default_dtype, {}));
+  return filled(call, &sizes, options);
 }
 
 // ---- bodies --------------------------------------------------------------------------------------------------------

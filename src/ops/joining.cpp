@@ -118,6 +118,7 @@ Results pad(const Call& call) {
     }
   }
   if (!grows) return std::nullopt;
+  if (accepts(kInexact, self->dtype)) takes_real(call, 2);
   auto result = fresh_in_suggested(call, self->dtype, std::move(sizes), *self);
   return result ? just(std::move(*result)) : std::nullopt;
 }
@@ -191,8 +192,7 @@ Element roll_body(Body& b) {  // positions move up by the shifts
 }
 Element pad_body(Body& b) {  // self, pads, value
   const Sizes* pads = integers(b.call, 1);
-  const auto value = real(b.call, 2);
-  if (!pads || !value) return b.decline();
+  if (!pads || !(real(b.call, 2) || takes_real(b.call, 2))) return b.decline();
   const Sizes& sizes = b.type_of(0).sizes;
   Index at = b.index;
   Element inside{};
@@ -205,7 +205,8 @@ Element pad_body(Body& b) {  // self, pads, value
     if (behind != Expr(0)) both(at[d] < b.size(sizes[d]));
   }
   if (!inside.valid()) return b.at(0, at);
-  return b.at_if(std::get<graph::ValueId>(b.call.args[0]), at, inside, *value);
+  b.dtype = b.type_of(0).dtype;
+  return b.at_if(std::get<graph::ValueId>(b.call.args[0]), at, inside, b.scalar(2));
 }
 
 constexpr Op kOps[] = {

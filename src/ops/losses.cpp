@@ -113,6 +113,12 @@ Element smooth_backward_body(Body& b) {
   return where(x <= -beta, -grad, where(x >= beta, grad, x * grad / beta));
 }
 
+Element huber_backward_body(Body& b) {
+  b.promote({0, 1, 2});
+  const Element x = b.x(1) - b.x(2), delta = b.scalar(4), grad = share(b);
+  return where(x <= -delta, -grad * delta, where(x >= delta, grad * delta, x * grad));
+}
+
 // The classes lie along dimension `dim` of the scores; an ignored target counts nothing.
 struct Target {
   Element ignored, row;  // the class, checked; 0 for an ignored one
@@ -166,15 +172,23 @@ Element nll_backward_body(Body& b) {  // grad, self, target, weight, reduction, 
   return where(t.ignored | (t.row != b.index[dim]), b.number(0), -grad * weight_of(b, 3, t));
 }
 
+// Where the loss turns from a square to a line: torch refuses numbers below zero, and zero is another formula.
+template <TypeRule rule, size_t turn>
+Results with_positive(const Call& call) {
+  takes_positive(call, turn);
+  return rule(call);
+}
+
 constexpr Op kOps[] = {
-    {.name = "aten::huber_loss", .type = loss, .body = loss_body<huber, 2>},
+    {.name = "aten::huber_loss", .type = with_positive<loss, 3>, .body = loss_body<huber, 2>},
+    {.name = "aten::huber_loss_backward", .type = with_positive<loss_backward, 4>, .body = huber_backward_body},
     {.name = "aten::mse_loss", .type = loss, .body = loss_body<squared, 2>},
     {.name = "aten::mse_loss_backward", .type = loss_backward, .body = mse_backward_body},
     {.name = "aten::nll_loss2d_forward", .type = nll2d, .may_raise_on_data = true, .body = nll_body},
     {.name = "aten::nll_loss_backward", .type = nll_backward, .may_raise_on_data = true, .body = nll_backward_body},
     {.name = "aten::nll_loss_forward", .type = nll, .may_raise_on_data = true, .body = nll_body},
-    {.name = "aten::smooth_l1_loss", .type = loss, .body = loss_body<smooth, 2>},
-    {.name = "aten::smooth_l1_loss_backward", .type = loss_backward, .body = smooth_backward_body},
+    {.name = "aten::smooth_l1_loss", .type = with_positive<loss, 3>, .body = loss_body<smooth, 2>},
+    {.name = "aten::smooth_l1_loss_backward", .type = with_positive<loss_backward, 4>, .body = smooth_backward_body},
 };
 
 }  // namespace

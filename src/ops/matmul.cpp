@@ -41,6 +41,7 @@ Results multiply_add(const Call& call) {
   const auto shape = broadcast(call, self->sizes, *sizes);
   if (!shape || !same(call, *shape, *sizes)) return std::nullopt;
   if (accepts(kIntegers, a->dtype) && (!number(call, 3) || !number(call, 4))) return std::nullopt;
+  for (const size_t factor : {3, 4}) takes_real(call, factor);
   return just(fresh(a->dtype, a->device, *sizes));
 }
 template <auto product>

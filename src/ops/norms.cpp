@@ -35,6 +35,7 @@ bool ends_with(const Call& call, const Sizes& sizes, const Sizes& tail) {
 }
 
 Results layer_norm(const Call& call) {
+  takes_real(call, 4);
   const TensorType* input = tensor(call, 0);
   const Sizes* tail = integers(call, 1);
   if (!input || !tail || !accepts(kFloats, input->dtype) || !ends_with(call, input->sizes, *tail)) return std::nullopt;
@@ -107,17 +108,27 @@ Results batch_norm_of(const Call& call, bool training, bool has_running) {
   const Result stats = fresh(statistics_dtype(*input), input->device, {has_stats ? input->sizes[1] : Expr(0)});
   return std::vector<Result>{std::move(*output), stats, stats};
 }
+// Which of a GPU's libraries is called depends on eps.
+void takes_eps(const Call& call, size_t i) {
+  if (const TensorType* input = tensor(call, 0); input && on_cpu(*input)) takes_real(call, i);
+}
 Results batch_norm(const Call& call) {
+  takes_eps(call, 7);
   const auto training = flag(call, 5);
   return training ? batch_norm_of(call, *training, true) : std::nullopt;
 }
 Results batch_norm_no_stats(const Call& call) {
+  takes_eps(call, 5);
   const auto training = flag(call, 3);
   return training ? batch_norm_of(call, *training, false) : std::nullopt;
 }
-Results batch_norm_inference(const Call& call) { return batch_norm_of(call, false, true); }
+Results batch_norm_inference(const Call& call) {
+  takes_eps(call, 6);
+  return batch_norm_of(call, false, true);
+}
 
 Results batch_norm_backward(const Call& call) {
+  takes_eps(call, 8);
   const TensorType *grad = tensor(call, 0), *input = tensor(call, 1);
   const auto wanted = mask(call, 9, 3);
   if (!grad || !input || !wanted || !fits_batch(call, *input, {2, 3, 4}) || !same(call, grad->sizes, input->sizes) ||
@@ -137,6 +148,7 @@ Results batch_norm_backward(const Call& call) {
 }
 
 Results group_norm(const Call& call) {
+  takes_real(call, 7);
   const TensorType* input = tensor(call, 0);
   const auto groups = number(call, 6);
   if (!input || !groups || *groups <= 0 || !fits_channels(call, *input, {1, 2})) return std::nullopt;
@@ -195,6 +207,11 @@ Sizes last_dims(size_t rank, size_t count) {
   for (size_t d = rank - count; d < rank; ++d) dims.push_back(static_cast<int64_t>(d));
   return dims;
 }
+// A number that a sum takes: a constant, or a float that is known when the graph is called.
+std::optional<Arg> scalar_at(const Call& call, size_t i) {
+  if (const auto number = real(call, i)) return Arg(*number);
+  return takes_real(call, i) ? std::optional(call.args[i]) : std::nullopt;
+}
 ValueId mean_of(Expander& e, ValueId x, const Sizes& dims) { return e.add("aten::mean.dim", {x, dims, true, Arg()}); }
 struct Moments {
   ValueId away, rstd, mean;  // x - mean, 1 / sqrt(var + eps)
@@ -205,7 +222,7 @@ ValueId exact_mean(Expander& e, ValueId input, const Sizes& dims) {
   if (!on_cpu(e.type(input)) || e.type(input).dtype != Dtype::kF32) return mean_of(e, e.widened(input), dims);
   return e.to(Dtype::kF32, mean_of(e, e.to(Dtype::kF64, input), dims));
 }
-Moments moments(Expander& e, ValueId input, const Sizes& dims, double eps) {
+Moments moments(Expander& e, ValueId input, const Sizes& dims, const Arg& eps) {
   const ValueId mean = exact_mean(e, input, dims), away = e.difference(e.widened(input), mean);
   const ValueId variance = mean_of(e, e.product(away, away), dims);
   return {away, e.apply("aten::rsqrt", e.sum_of(variance, eps)), mean};
@@ -220,7 +237,7 @@ ValueId scaled(Expander& e, ValueId x, size_t weight, size_t bias, const Sizes& 
 Values layer_norm_expanded(Expander& e) {  // input, normalised sizes, weight, bias, eps
   const ValueId input = e.tensor(0);
   const Sizes* tail = integers(e.call, 1);
-  const auto eps = real(e.call, 4);
+  const auto eps = scalar_at(e.call, 4);
   if (!input.valid() || !tail || !eps || !accepts(kFloats, e.type(input).dtype)) return {};
   const Moments m = moments(e, input, last_dims(e.type(input).sizes.size(), tail->size()), *eps);
   const ValueId y = scaled(e, e.product(m.away, m.rstd), 2, 3, *tail);
@@ -272,7 +289,7 @@ ValueId unread(Expander& e, size_t k) {
 }
 
 // With the running statistics; those of the batch are empty then.
-Values batch_norm_by_running(Expander& e, double eps) {  // input, weight, bias, running mean, running variance
+Values batch_norm_by_running(Expander& e, const Arg& eps) {  // input, weight, bias, running mean, running variance
   const TensorType input = e.type(e.tensor(0));
   if (!e.tensor(3).valid() || !e.tensor(4).valid()) return {};
   const Sizes shape = channel_shape(input);
@@ -283,7 +300,7 @@ Values batch_norm_by_running(Expander& e, double eps) {  // input, weight, bias,
   return {y, unread(e, 1), unread(e, 2)};
 }
 // With the statistics of the batch; new running ones where they are asked for.
-Values batch_norm_by_batch(Expander& e, double eps, std::optional<double> momentum) {
+Values batch_norm_by_batch(Expander& e, const Arg& eps, std::optional<double> momentum) {
   const TensorType input = e.type(e.tensor(0));
   const Sizes dims = all_but_channels(input.sizes.size()), channels = {input.sizes[1]};
   const Moments m = moments(e, e.tensor(0), dims, eps);
@@ -309,7 +326,8 @@ bool has_batch(Expander& e) {
 }
 Values batch_norm_functional(Expander& e) {  // input, weight, bias, running mean, running variance, training, ...
   const auto training = flag(e.call, 5);
-  const auto momentum = real(e.call, 6), eps = real(e.call, 7);
+  const auto momentum = real(e.call, 6);
+  const auto eps = scalar_at(e.call, 7);
   if (!has_batch(e) || !training || !momentum || !eps || !e.tensor(3).valid() || !e.tensor(4).valid()) return {};
   if (*training) return batch_norm_by_batch(e, *eps, momentum);
   Values made = batch_norm_by_running(e, *eps);
@@ -320,19 +338,19 @@ Values batch_norm_functional(Expander& e) {  // input, weight, bias, running mea
 }
 Values batch_norm_no_stats_expanded(Expander& e) {  // input, weight, bias, training, momentum, eps
   const auto training = flag(e.call, 3);
-  const auto eps = real(e.call, 5);
+  const auto eps = scalar_at(e.call, 5);
   if (!has_batch(e) || !training || !*training || !eps) return {};
   return batch_norm_by_batch(e, *eps, std::nullopt);
 }
 Values batch_norm_inference_expanded(Expander& e) {  // ..., momentum, eps
-  const auto eps = real(e.call, 6);
+  const auto eps = scalar_at(e.call, 6);
   return has_batch(e) && eps ? batch_norm_by_running(e, *eps) : Values();
 }
 
 // grad, input, weight, running mean and variance, saved mean and rstd, training, eps, mask
 Values batch_norm_backward_expanded(Expander& e) {
   const auto training = flag(e.call, 7);
-  const auto eps = real(e.call, 8);
+  const auto eps = scalar_at(e.call, 8);
   const auto wanted = mask(e.call, 9, 3);
   if (!training || !eps || !wanted || !e.tensor(0).valid() || !e.tensor(1).valid()) return {};
   const TensorType input = e.type(e.tensor(1));
@@ -363,7 +381,7 @@ Values batch_norm_backward_expanded(Expander& e) {
 
 Values group_norm_expanded(Expander& e) {  // input, weight, bias, N, C, HxW, groups, eps
   const auto groups = number(e.call, 6);
-  const auto eps = real(e.call, 7);
+  const auto eps = scalar_at(e.call, 7);
   if (!has_batch(e) || !groups || !eps) return {};
   const TensorType input = e.type(e.tensor(0));
   Sizes split = {input.sizes[0], Expr(*groups), Expr::floor_div(input.sizes[1], *groups)};
@@ -422,7 +440,7 @@ Values weight_norm_expanded(Expander& e) {
 // What is left when functionalisation found nothing to write.
 Values batch_norm_without_writes(Expander& e) {
   const auto training = flag(e.call, 5);
-  const auto eps = real(e.call, 7);
+  const auto eps = scalar_at(e.call, 7);
   if (!has_batch(e) || !training || !eps) return {};
   if (!*training) return batch_norm_by_running(e, *eps);
   return e.tensor(3).valid() || e.tensor(4).valid() ? Values() : batch_norm_by_batch(e, *eps, std::nullopt);

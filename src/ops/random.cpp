@@ -85,8 +85,9 @@ bool is_rate(const Call& call) {
   return rate && *rate > 0;
 }
 bool is_spread(const Call& call) {
+  takes_real(call, 1);
   const auto deviation = real(call, 2);
-  return deviation && *deviation > 0;
+  return deviation ? *deviation > 0 : takes_positive(call, 2);
 }
 bool is_interval(const Call& call) {
   constexpr double kMost = 6e4;  // of half numbers

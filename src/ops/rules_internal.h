@@ -45,6 +45,15 @@ bool takes_real(const Call& call, size_t i);
 bool converts_real(const Call& call, size_t i);
 /// The same, and the rule holds for those values only that are no NaN.
 bool orders_real(const Call& call, size_t i);
+/// The rule holds for 0 and what is above it; for what is above it.
+bool takes_unless_negative(const Call& call, size_t i);
+bool takes_positive(const Call& call, size_t i);
+/// A rule that asks nothing of these numbers: it has an answer whatever they are.
+template <TypeRule rule, size_t... numbers>
+std::optional<std::vector<Result>> with_reals(const Call& call) {
+  (takes_real(call, numbers), ...);
+  return rule(call);
+}
 const std::string* text(const Call& call, size_t i);
 /// The dtype argument, `otherwise` when it is none; nothing when it is something else.
 std::optional<Dtype> dtype_or(const Call& call, size_t i, Dtype otherwise);

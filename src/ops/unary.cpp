@@ -26,6 +26,13 @@ Results like_itself(const Call& call) {
   auto result = fresh_like(call, *self, self->dtype, MemoryFormat::kPreserve);
   return result ? just(std::move(*result)) : std::nullopt;
 }
+// nan_to_num: what stands in the place of NaN and of the infinities.
+template <TypeRule rule>
+Results replaced(const Call& call) {
+  if (const TensorType* self = tensor(call, 0); self && accepts(kFloats, self->dtype))
+    for (const size_t i : {1, 2, 3}) takes_real(call, i);
+  return rule(call);
+}
 
 // x != x, a comparison of the tensor with itself.
 Results is_nan_type(const Call& call) { return pointwise<To::kBool, kAll, 0>(call); }
@@ -148,9 +155,9 @@ constexpr Op kOps[] = {
      .type = pointwise_<To::kBool, kAll, 0>,
      .writes = kFirst,
      .functional = "aten::logical_not"},
-    {.name = "aten::nan_to_num", .type = like_itself, .body = nan_to_num_body},
+    {.name = "aten::nan_to_num", .type = replaced<like_itself>, .body = nan_to_num_body},
     {.name = "aten::nan_to_num_",
-     .type = pointwise_<To::kCommon, kNoComplex, 0>,
+     .type = replaced<pointwise_<To::kCommon, kNoComplex, 0>>,
      .writes = kFirst,
      .functional = "aten::nan_to_num"},
     ROUNDS("round", round),

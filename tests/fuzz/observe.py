@@ -296,6 +296,13 @@ def no_answer(function, args):
         return bool(first.isinf().any())
     if name in ("median", "nanmedian", "kthvalue") and 0 in first.stride():
         return True  # torch's kernels read beside such a tensor on a CPU
+    if name == "_scaled_dot_product_flash_attention_for_cpu" and any(a.dim() and a.stride(-2) < a.size(-1) for a in args[:3]):
+        return True  # rows that overlap: torch packs them on an x86, and reads beside what it packed
+    if name == "prod" and first.dtype in (torch.float16, torch.bfloat16) and not first.is_cuda:
+        # it multiplies in halves, in an order of its own: which of the products vanish is a matter of that order
+        return bool(first.numel()) and not first.double().abs().clamp(max=1).log2().sum() > -14
+    if name == "native_dropout" and first.is_cuda and first.data_ptr() % 16:
+        return True  # which numbers are drawn depends on how many elements a thread reads at once
     if name == "masked_scatter":
         return len(args) > 2 and args[2].untyped_storage()._cdata == first.untyped_storage()._cdata
     if name in ("signbit", "copysign") or name == "view" and function._overloadname == "dtype":
@@ -508,6 +515,16 @@ def differences(program, call, function, device, want, have, ignore=(), exact=Fa
 
 
 WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def same_values(one, other):
+    """Whether two calls, on two devices, came to the same numbers."""
+    for key in one.values.keys() | other.values.keys():
+        a, b = one.values.get(key), other.values.get(key)
+        wrong = None if a is None or b is None else exceeds(a.cpu(), b.cpu())
+        if wrong is None or wrong.any():
+            return False
+    return True
 
 
 def bits(t):

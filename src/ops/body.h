@@ -56,7 +56,7 @@ class Body {
   Element x(size_t argument);                ///< operand: a tensor broadcast to the result, or a number
   Element x(size_t argument, const Index&);  ///< the same, broadcast to this index, which has the sizes of the result
   /// The same, but a number, or a CPU's tensor of one element, is not rounded to the half type that is promoted to:
-  /// so it is in torch's kernels of sums, products, quotients and comparisons for a GPU; `on_cpu`: also for a CPU.
+  /// so it is in torch's kernels of sums, products and quotients for a GPU; `on_cpu`: also for a CPU.
   Element exact(size_t argument, bool on_cpu = false);
   Element at(size_t argument, const Index& place);
   Element at(graph::ValueId value, const Index& place);

@@ -205,7 +205,7 @@ Element scaled_by(Body& b) {
     b.promote_to_float({0, 1});
   else
     b.promote({0, 1});
-  return binary(op, b.exact(0), b.exact(1, /*on_cpu=*/true));
+  return binary(op, op == loop::Op::kMul ? b.exact(0) : b.x(0), b.exact(1, /*on_cpu=*/true));
 }
 Element division_body(Body& b) {
   if (is_absent(b.call, 2)) return scaled_by<loop::Op::kDiv>(b);
@@ -240,11 +240,6 @@ Element power_body(Body& b) {
   return pow(x, b.x(1));
 }
 
-template <loop::Op op>
-Element compared(Body& b) {
-  b.promote({0, 1});
-  return binary(op, b.exact(0), b.exact(1));
-}
 template <loop::Op op>
 Element logical(Body& b) {
   b.dtype = Dtype::kBool;
@@ -377,12 +372,12 @@ constexpr Op kOps[] = {
      .functional = "aten::pow.Tensor_Scalar"},
     {.name = "aten::pow.Scalar", .type = power_of_number, .body = of_two<loop::Op::kPow>},
 
-    TENSOR_AND_SCALAR("eq", To::kBool, kAll, compared<loop::Op::kEq>),
-    TENSOR_AND_SCALAR("ne", To::kBool, kAll, compared<loop::Op::kNe>),
-    TENSOR_AND_SCALAR("lt", To::kBool, kNoComplex, compared<loop::Op::kLt>),
-    TENSOR_AND_SCALAR("le", To::kBool, kNoComplex, compared<loop::Op::kLe>),
-    TENSOR_AND_SCALAR("gt", To::kBool, kNoComplex, compared<loop::Op::kGt>),
-    TENSOR_AND_SCALAR("ge", To::kBool, kNoComplex, compared<loop::Op::kGe>),
+    TENSOR_AND_SCALAR("eq", To::kBool, kAll, of_two<loop::Op::kEq>),
+    TENSOR_AND_SCALAR("ne", To::kBool, kAll, of_two<loop::Op::kNe>),
+    TENSOR_AND_SCALAR("lt", To::kBool, kNoComplex, of_two<loop::Op::kLt>),
+    TENSOR_AND_SCALAR("le", To::kBool, kNoComplex, of_two<loop::Op::kLe>),
+    TENSOR_AND_SCALAR("gt", To::kBool, kNoComplex, of_two<loop::Op::kGt>),
+    TENSOR_AND_SCALAR("ge", To::kBool, kNoComplex, of_two<loop::Op::kGe>),
     BOTH("logical_and", "", To::kBool, kAll, logical<loop::Op::kAnd>),
     BOTH("logical_or", "", To::kBool, kAll, logical<loop::Op::kOr>),
     BOTH("logical_xor", "", To::kBool, kAll, logical<loop::Op::kXor>),

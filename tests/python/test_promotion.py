@@ -71,6 +71,23 @@ def test_negative_integers_are_pooled(dtype, padding):
             assert torch.equal(given, wanted)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64])
+@pytest.mark.parametrize("pool", [lambda x: F.avg_pool2d(x, 2), lambda x: F.avg_pool2d(x, 2, padding=1), lambda x: F.adaptive_avg_pool2d(x, (2, 1)),
+                                  lambda x: F.interpolate(x, (3, 7), mode="bilinear"), lambda x: F.interpolate(x, (3, 7))])
+def test_averages_of_integers(pool, dtype):
+    compiled = magneto.compile(pool)
+    for _ in range(3):
+        x = torch.randint(0, 200, (2, 3, 4, 6)).to(dtype)
+        try:
+            wanted = pool(x)
+        except RuntimeError:
+            with pytest.raises(RuntimeError):
+                compiled(x)
+            continue
+        assert torch.equal(compiled(x), wanted)
+    assert not [graph.fallback for graph in magneto.report().graphs if "a bug in Magneto" in graph.fallback]
+
+
 def test_a_sum_of_one_negative_zero_is_zero():
     def f(x):
         x = x * 1

@@ -160,6 +160,8 @@ void TrainingPlan::check(const Since& since) const {
   std::vector<bool> what;
   for (const auto* list : {&since.inputs, &since.roots})
     for (const uint32_t times : *list) what.push_back(times > 0);
+  for (const uint32_t first : since.shares)
+    for (uint32_t bit = 0; bit < 16; ++bit) what.push_back((first >> bit) & 1U);
   for (const auto& edge : since.stops) what.push_back(edge && !edge->function);
   const auto add = [&](const Since::Walk& walk) {
     for (const auto* list : {&walk.through, &walk.gives, &walk.to_stops})
@@ -283,6 +285,16 @@ void MagnetoBackward::forget_run() {
   ran_.reset();
 }
 
+void MagnetoBackward::find_shared_counters() {
+  if (std::none_of(watched.begin(), watched.end(), [](const Watched& one) { return one.since() > 0; })) return;
+  std::map<const void*, uint32_t> first;
+  for (Watched& one : watched) {
+    const auto index = static_cast<uint32_t>(&one - watched.data());
+    shares.push_back(first.try_emplace(one.identity(), index).first->second);
+    one.version += one.since();
+  }
+}
+
 std::optional<Since> MagnetoBackward::changes(const std::vector<bool>& through, const std::vector<bool>& gives) {
   // Of a stop that is alive: where its gradient goes now.
   const auto edge_of = [](const Stop& stop) -> std::optional<autograd::Edge> {
@@ -295,12 +307,12 @@ std::optional<Since> MagnetoBackward::changes(const std::vector<bool>& through, 
     const auto edge = edge_of(stop);
     return edge && !edge->function;
   };
-  Since since{.now = walk(through, gives)};
+  Since since{.shares = shares, .now = walk(through, gives)};
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     since.earlier.assign(over_.begin(), over_.end());
   }
-  if (since.earlier.empty() &&
+  if (since.earlier.empty() && shares.empty() &&
       std::none_of(watched.begin(), watched.end(), [](const Watched& one) { return one.since() > 0; }) &&
       std::none_of(stops.begin(), stops.end(), is_detached))
     return std::nullopt;

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -144,10 +145,18 @@ class MagnetoBackward : public torch::autograd::Node {
         : counter(torch::autograd::impl::version_counter(of)),
           version(counter.enabled() ? counter.current_version() : 0) {}
     uint32_t since() const { return counter.enabled() ? counter.current_version() - version : 0; }
+    /// Two tensors with the same one count together. torch shows no pointer; a counter is nothing else.
+    const void* identity() const {
+      static_assert(sizeof(counter) == sizeof(void*));
+      const void* pointer = nullptr;
+      std::memcpy(&pointer, &counter, sizeof(pointer));
+      return pointer;
+    }
     c10::VariableVersion counter;
     uint32_t version;
   };
   c10::SmallVector<Watched, 8> watched;
+  std::vector<uint32_t> shares;              ///< as in Since
   std::vector<Original> originals;           ///< the inputs, for a backward that is to be differentiated
   std::vector<at::Tensor> generator_states;  ///< of plan.random_on, before the forward
 
@@ -190,6 +199,8 @@ class MagnetoBackward : public torch::autograd::Node {
   void release_output();
   /// A node of an output or of a set ends.
   void forget(const torch::autograd::Node* node);
+  /// After the inputs that the program writes to were counted: an input that counts with one of them counted, too.
+  void find_shared_counters();
   // For the nodes of sets.
   /// The gradients of a set, with its tangents. `last`: nobody will ask again.
   torch::autograd::variable_list give(size_t set, torch::autograd::variable_list tangents, bool last);

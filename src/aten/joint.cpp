@@ -183,8 +183,11 @@ class Joining {
   void fail(const Since& since) {
     namespace autograd = torch::autograd;
     const Recording here(trace_);
+    const auto has_own_counter = [&](size_t i) { return since.shares.empty() || since.shares.at(i) == i; };
     for (size_t i = 0; i < inputs_.size(); ++i)
-      autograd::impl::set_version_counter(inputs_[i], c10::VariableVersion(since.began.at(i)));
+      autograd::impl::set_version_counter(inputs_[i], has_own_counter(i)
+                                                          ? c10::VariableVersion(since.began.at(i))
+                                                          : autograd::impl::version_counter(inputs_[since.shares[i]]));
     repeat_all(/*pieces=*/false);
     for (const Since::Walk& walk : since.earlier)
       if (Work work = start(walk); !work.captures.empty()) execute(work, /*keep_graph=*/false);
@@ -192,7 +195,8 @@ class Joining {
     const auto change = [](const at::Tensor& tensor, uint32_t times) {
       for (; times > 0; --times) tensor.unsafeGetTensorImpl()->bump_version();
     };
-    for (size_t i = 0; i < inputs_.size(); ++i) change(inputs_[i], since.inputs.at(i));
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (has_own_counter(i)) change(inputs_[i], since.inputs.at(i));
     for (size_t r = 0; r < roots_.size(); ++r)
       if (!outside_[r]) change(roots_[r], since.roots.at(r));
     for (size_t s = 0; s < since.stops.size(); ++s) {

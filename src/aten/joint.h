@@ -99,7 +99,8 @@ struct Since {
     std::vector<bool> through = {}, gives = {}, to_stops = {};
     friend auto operator<=>(const Walk&, const Walk&) = default;
   };
-  std::vector<uint32_t> began = {};               ///< versions of the inputs, before the forward
+  std::vector<uint32_t> began = {};   ///< versions of the inputs, before the forward
+  std::vector<uint32_t> shares = {};  ///< of each input: the first that has the same version counter. Empty: itself
   std::vector<uint32_t> inputs = {}, roots = {};  ///< versions since the forward: how many more
   /// Of each stop: where its gradient goes now, where that is somewhere else; to no node after detach_().
   std::vector<std::optional<torch::autograd::Edge>> stops = {};

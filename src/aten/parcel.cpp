@@ -46,6 +46,7 @@ at::Tensor MagnetoBackward::make_parcel(size_t set) {
   std::lock_guard<std::mutex> lock(mutex_);
   twin->symbols = symbols;
   twin->watched = watched;
+  twin->shares = shares;
   twin->originals = originals;
   twin->generator_states = generator_states;
   twin->kept.resize(kept.size());

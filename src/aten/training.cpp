@@ -153,6 +153,7 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
       node->watched[counted].version = node->originals[counted].version =
           static_cast<uint32_t>(needed[counted]._version());
   }
+  if (node && !plan_->counted.empty()) node->find_shared_counters();
   std::vector<at::Tensor> roots(joint.roots.size());
   for (size_t r = 0; r < roots.size(); ++r) {
     const Root& root = joint.roots[r];

@@ -61,7 +61,7 @@ bool are_foreign(const variable_list& gradients) {
 [[noreturn]] void refuse_again(const std::string& what, const std::string& cure) {
   TORCH_CHECK(false, "magneto: the gradient of a compiled function ",
               c10::GradMode::is_enabled() ? "is to be differentiated itself (create_graph=True)"
-                                          : "is no plain tensor, and torch is to compute with it",
+                                          : "can be had from torch's own formulas only",
               ", and ", what, ". Cure: ", cure);
 }
 
@@ -96,7 +96,7 @@ Backward TrainingPlan::make_backward(const JointOf& asked, const std::vector<boo
     if (!some.reason.empty()) return none(some.reason);
     for (const types::Condition& condition : some.conditions)
       if (std::find(joint.conditions.begin(), joint.conditions.end(), condition) == joint.conditions.end())
-        return none("it holds for some sizes only");
+        made.conditions.push_back(condition);
     graph = std::move(some.graph);
     made.reached_by = std::move(some.reached_by);
   }
@@ -126,12 +126,12 @@ void TrainingPlan::set_full(Backward full, std::vector<at::Tensor> constants) {
 }
 
 const Backward& TrainingPlan::backward(const std::vector<bool>& through, const std::vector<bool>& gives,
-                                       bool exactly) const {
+                                       std::span<const int64_t> symbols, bool exactly) const {
   if (all(through) && all(gives)) return full();
   std::unique_lock<std::mutex> lock(mutex_);
   const auto known = others_.find({through, gives});
   if (known != others_.end() ? known->second.is_made : others_.size() >= kMostBackwards && !exactly)
-    return known != others_.end() && known->second.backward.run ? known->second.backward : full();
+    return known != others_.end() && known->second.backward.is_for(symbols) ? known->second.backward : full();
   // To leave out gradients is only faster; to leave out tangents is what eager does: 0 * inf is not 0.
   if (!exactly && all(through) && ++others_[{through, gives}].asked < kOftenAsked) return full();
   lock.unlock();  // this runs torch's engine
@@ -142,7 +142,7 @@ const Backward& TrainingPlan::backward(const std::vector<bool>& through, const s
     other.backward = std::move(made);
     other.is_made = true;
   }
-  return other.backward.run ? other.backward : full();
+  return other.backward.is_for(symbols) ? other.backward : full();
 }
 
 const Backward& TrainingPlan::part(const Part& part) const {
@@ -348,7 +348,11 @@ variable_list MagnetoBackward::gradients(std::vector<bool> looked, variable_list
   const std::optional<Since> since = changes(through, gives);
   if (since) plan_->check(*since);
   variable_list results;
-  if (must_repeat(looked, tangents)) {
+  const Backward* known = nullptr;
+  if (!must_repeat(looked, tangents))
+    known = any(looked) ? &plan_->part({looked, through, std::vector<bool>(stops.size()), true})
+                        : &plan_->backward(through, gives, symbols, /*exactly=*/since.has_value());
+  if (!known || !known->is_for(symbols)) {
     check_originals();
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -358,9 +362,7 @@ variable_list MagnetoBackward::gradients(std::vector<bool> looked, variable_list
     results.resize(count);
     return results;
   }
-  const Backward& backward = any(looked)
-                                 ? plan_->part({std::move(looked), through, std::vector<bool>(stops.size()), true})
-                                 : plan_->backward(through, gives, /*exactly=*/since.has_value());
+  const Backward& backward = *known;
   std::lock_guard<std::mutex> lock(mutex_);
   check_again(backward, through);
   note(walk(through, gives), &backward);
@@ -372,10 +374,7 @@ variable_list MagnetoBackward::gradients(std::vector<bool> looked, variable_list
 }
 
 variable_list MagnetoBackward::run(const Backward& backward, variable_list tangents, bool last) {
-  TORCH_CHECK(backward.run,
-              "magneto: somebody looks at the gradient of an output of a compiled function that others were ",
-              "computed from (a hook, retain_grad or autograd.grad), and it cannot be had: ", backward.reason,
-              ". Cure: leave this function uncompiled");
+  TORCH_INTERNAL_ASSERT(backward.run, backward.reason);
   at::AutoDispatchBelowADInplaceOrView below;
   std::vector<at::Tensor> inputs = take_inputs(backward, last);
   for (const size_t t : backward.tangents) inputs.push_back(laid_out(tangents[t], plan_->tangents[t]));
@@ -475,15 +474,15 @@ variable_list MagnetoBackward::arrive(const std::vector<size_t>& from, const var
   if (!any(part.through)) return results;
   variable_list gradients;
   ptrdiff_t first = static_cast<ptrdiff_t>(plan_->examples.size());
-  if (must_repeat(part.looked, tangents)) {
+  const Backward* known = must_repeat(part.looked, tangents) ? nullptr : &plan_->part(part);
+  if (!known || !known->is_for(symbols)) {
     for (size_t t = 0; t < tangents.size(); ++t)
       if (!part.through[t]) tangents[t].reset();
     gradients = repeat(part.looked, tangents, std::vector<bool>(plan_->wanted.size()));
     first = static_cast<ptrdiff_t>(plan_->wanted.size());
   } else {
-    const Backward& backward = plan_->part(part);
     std::lock_guard<std::mutex> lock(mutex_);
-    gradients = run(backward, std::move(tangents), /*last=*/false);
+    gradients = run(*known, std::move(tangents), /*last=*/false);
   }
   for (size_t s = 0; s < stops.size(); ++s)
     if (part.stops[s]) results[s] = gradients[static_cast<size_t>(first) + s];

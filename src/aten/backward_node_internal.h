@@ -28,12 +28,17 @@ using NodePtr = decltype(torch::autograd::Edge::function);
 
 /// A backward that is ready to run: for all gradients through all tangents, or for some.
 struct Backward {
-  std::shared_ptr<Executable> run;            ///< nullptr: there is none for this choice
-  std::vector<bool> reads;                    ///< of each saved value: it is an input
-  std::vector<size_t> tangents;               ///< the inputs behind the saved values
-  std::vector<std::vector<bool>> reached_by;  ///< Joint::reached_by
-  std::vector<Passed> passed = {};            ///< gradients that are tangents, or views of them
-  std::string reason = {};                    ///< why there is none
+  std::shared_ptr<Executable> run;                ///< nullptr: there is none for this choice
+  std::vector<bool> reads;                        ///< of each saved value: it is an input
+  std::vector<size_t> tangents;                   ///< the inputs behind the saved values
+  std::vector<std::vector<bool>> reached_by;      ///< Joint::reached_by
+  std::vector<Passed> passed = {};                ///< gradients that are tangents, or views of them
+  std::string reason = {};                        ///< why there is none
+  std::vector<types::Condition> conditions = {};  ///< for sizes that these hold for; those of the forward hold anyway
+  bool is_for(std::span<const int64_t> symbols) const {
+    const auto holds = [&](const types::Condition& one) { return one.holds(symbols); };
+    return run && std::all_of(conditions.begin(), conditions.end(), holds);
+  }
 };
 
 /// Everything about the training of one program that does not change from call to call.
@@ -69,7 +74,8 @@ class TrainingPlan {
 
   /// The backward through these tangents, for these gradients. Made when it is first asked for. `exactly`: one that
   /// reads nothing else, else one that gives more will do.
-  const Backward& backward(const std::vector<bool>& through, const std::vector<bool>& gives, bool exactly) const;
+  const Backward& backward(const std::vector<bool>& through, const std::vector<bool>& gives,
+                           std::span<const int64_t> symbols, bool exactly) const;
   /// Throws what eager's backward would throw.
   void check(const Since& since) const;
   const Backward& full() const;

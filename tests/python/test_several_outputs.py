@@ -304,3 +304,26 @@ def test_a_buffer_that_another_output_counts():
         (d,) = torch.autograd.grad(y.sum(), b, create_graph=True)
         (second,) = torch.autograd.grad(d.sum(), b)
         assert torch.allclose(second, b.exp()) and count.tolist() == [1, 1]
+
+
+def test_a_gradient_that_is_looked_at_and_holds_for_some_sizes_only():
+    """What others were computed from is looked at, and its part of the backward asks more of the sizes than the whole does."""
+    def f(x, y):
+        v = y * 2
+        v.select(-2, -1).remainder_(x)
+        return v, torch.cat([v, v], -1)
+
+    compiled = magneto.compile(f, dynamic=True)
+    for n in (2, 2, 3, 3, 5, 1):
+        answers = []
+        for function in (f, compiled):
+            x = torch.linspace(0.3, 1.0, n).requires_grad_()
+            seen = []
+            outputs = function(x, torch.linspace(-2, 3, 2 * n).view(2, n))
+            for output in outputs:
+                output.register_hook(lambda grad: seen.append(grad.clone()))
+            torch.autograd.backward(outputs, [torch.linspace(1, 2, output.numel()).view_as(output) for output in outputs])
+            answers.append([x.grad, *seen])
+        assert len(answers[0]) == len(answers[1])
+        for wanted, given in zip(*answers):
+            torch.testing.assert_close(given, wanted)

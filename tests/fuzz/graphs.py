@@ -197,7 +197,7 @@ class Maker:
                 program.inputs.append(Input(name, same=rng.choice([i.name for i in program.inputs if i.same is None])))
                 continue
             dtype = main if rng.random() < 0.75 else rng.choices(list(DTYPES), [5, 7, 40, 10, 5, 15, 5, 2, 2, 3, 10])[0]
-            content = rng.choices(["normal", "ties", "special", "positive"], [75, 8, 4, 13])[0]
+            content = rng.choices(["normal", "ties", "special", "positive", "constants"], [67, 8, 4, 13, 8])[0]
             if dtype == "i64" and rng.random() < 0.6:
                 content, sizes = min(self.pool), sizes[:1]
             shared = [i for i in program.inputs if i.same is None]
@@ -220,7 +220,7 @@ class Maker:
         rng = self.rng
 
         def call(**rest):
-            return {"seed": rng.randrange(1 << 30), "numbers": {name: rng.choice([1, 2, 3]) if name == "n0" else rng.choice([0.5, 2.5, -1.5])
+            return {"seed": rng.randrange(1 << 30), "numbers": {name: rng.choice([1, 2, 3]) if name == "n0" else rng.choice([0.5, 2.5, -1.5, 0.1, 0.3, -0.7])
                                                                 for name in program.numbers}, **rest}
 
         program.calls = [call() for _ in range(3)]

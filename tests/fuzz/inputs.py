@@ -17,7 +17,7 @@ DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f
 @dataclasses.dataclass
 class Input:
     """`layout`: ("contiguous",), ("permuted", order), ("sliced", padding), ("stepped", steps), ("expanded", dims) or
-    ("strided", strides). `content`: "normal", "ties", "special", "positive", "mask" or an upper bound of indices."""
+    ("strided", strides). `content`: "normal", "ties", "special", "positive", "constants" (those of the programs), "mask" or an upper bound of indices."""
 
     name: str
     dtype: str = "f32"
@@ -79,6 +79,9 @@ def guard(count, dtype, device):
     return (at % 7 + 100).to(dtype)
 
 
+CONSTANTS = torch.tensor([0.1, 0.3, -0.7, 0.001, 1 / 3, 0.5, -1.5, 0.25, 1, 2, 0, 3], dtype=torch.float64)
+
+
 def numbers(content, count, dtype, generator):
     if dtype is torch.bool or content == "mask":
         return (torch.rand(count, generator=generator) < 0.5).to(dtype)
@@ -90,6 +93,8 @@ def numbers(content, count, dtype, generator):
     made = torch.randn(count, generator=generator, dtype=wide)
     if content == "ties":
         made = made.real.mul(2).round().to(wide) / 2
+    elif content == "constants":
+        made = CONSTANTS[torch.randint(0, len(CONSTANTS), (count,), generator=generator)].to(wide)
     elif content == "positive":
         made = made.abs() + 0.25
     elif content == "special" and count:

@@ -286,7 +286,7 @@ def no_answer(function, args):
     name, first = function._schema.name.split("::")[1].removesuffix("_"), args[0] if args else None
     if name in ("var_mean", "std_mean", "gelu") and isinstance(first, torch.Tensor) and bool(first.isinf().any()):
         return True  # gelu: torch's vectors of an x86 give NaN for an infinity
-    if name in ("min", "max", "amin", "amax", "aminmax", "minimum", "maximum", "sort", "topk", "clamp", "clamp_min", "clamp_max", "fmin", "fmax", "relu", "threshold"):
+    if name in ("min", "max", "amin", "amax", "aminmax", "minimum", "maximum", "sort", "topk", "clamp", "clamp_min", "clamp_max", "fmin", "fmax", "relu", "threshold", "max_pool2d_with_indices", "max_pool2d"):
         floats = [a.detach().reshape(-1) for a in args if isinstance(a, torch.Tensor) and a.is_floating_point()]
         if floats:  # which of two zeros is the less
             signs = torch.cat([a.double() for a in floats])
@@ -384,6 +384,8 @@ class Noise(TorchDispatchMode):
                             item.copy_(torch.where(item.abs() <= 8 * most, torch.zeros_like(item), item))
                         elif sums:
                             item.add_(torch.randn(item.shape, generator=self.generator).to(item.device) * most)
+                        if name.removesuffix("_") in ("erf", "gelu"):  # torch's vectors of an Arm: right to so many digits behind the point
+                            item.add_(torch.randn(item.shape, generator=self.generator).clamp(-2, 2).to(item.device) * EPSILON[item.dtype])
                         item.copy_(self.noisy(item))
                     except RuntimeError:
                         pass  # expanded: several elements are one

@@ -124,7 +124,13 @@ class Draw:
             return self.rng.choice(self.numbers)
         if v is not None and is_int(v) and self.chance(0.8):
             return str(self.rng.choice([1, 2, 3, -1, 0, 5]))
-        return str(self.rng.choice([2, 0.5, -1.5, 1, 0.25, 3.0, -1, True, 0.1]))
+        return str(self.rng.choice([2, 0.5, -1.5, 1, 0.25, 3.0, -1, True, 0.1, 0.3, -0.7, 0.001, 2049]))
+
+    def real(self):
+        """A factor, a limit, a slope: a number that is not zero; half of those here no half type holds."""
+        if "s0" in self.numbers and self.chance(0.6):
+            return "s0"
+        return self.rng.choice(["2", "0.5", "-1", "0.25", "0.1", "0.3", "-0.7", "1e-3", "1"])
 
     def axes(self, v):
         """One dimension or several, as reductions take them."""
@@ -404,14 +410,14 @@ def arithmetic_(g):
     if op == "maximum":
         return Line(f"torch.maximum({v}, {g.alike(v)}, out={v})")
     if op in ("add_", "sub_") and g.chance(0.2):
-        return Line(f"{v}.{op}({other}, alpha={g.one_of('2', '-1', '0.5')})")
+        return Line(f"{v}.{op}({other}, alpha={g.real() if is_float(v) else g.one_of('2', '-1')})")
     return Line(f"{v}.{op}({other})")
 
 
 @template(7, "inplace")
 def unary_(g):
     v = target(g)
-    ops = ["zero_()", f"fill_({g.number(v)})", "neg_()", "abs_()", "clamp_(-1, 1)", f"clamp_(min={g.number(v)})", "square_()", "sign_()", "clamp_(max=0.5)", "relu_()"]
+    ops = ["zero_()", f"fill_({g.number(v)})", "neg_()", "abs_()", "clamp_(-1, 1)", f"clamp_(min={g.number(v)})", "square_()", "sign_()", f"clamp_(max={g.real()})", "relu_()"]
     if differentiable(v):
         ops += ["sigmoid_()", "exp_()", "tanh_()", "sin_()", "reciprocal_()", "sqrt_()", "floor_()", "round_()", "erf_()", "expm1_()", "trunc_()", "pow_(2)",
                 "nan_to_num_()", "rsqrt_()", "log1p_()"]
@@ -423,8 +429,8 @@ def unary_(g):
 @template(2, "inplace")
 def activations_(g):
     v = target(g, is_float)
-    return Line(g.one_of(f"F.relu({v}, inplace=True)", f"F.leaky_relu({v}, 0.1, inplace=True)", f"F.silu({v}, inplace=True)", f"F.hardtanh({v}, inplace=True)",
-                         f"F.elu({v}, inplace=True)", f"F.threshold({v}, 0.1, 2.0, inplace=True)", f"F.hardswish({v}, inplace=True)", f"F.relu6({v}, inplace=True)",
+    return Line(g.one_of(f"F.relu({v}, inplace=True)", f"F.leaky_relu({v}, {g.real()}, inplace=True)", f"F.silu({v}, inplace=True)", f"F.hardtanh({v}, inplace=True)",
+                         f"F.elu({v}, inplace=True)", f"F.threshold({v}, {g.real()}, {g.real()}, inplace=True)", f"F.hardswish({v}, inplace=True)", f"F.relu6({v}, inplace=True)",
                          f"F.dropout({v}, 0.5, inplace=True)", f"F.mish({v}, inplace=True)"))
 
 
@@ -516,7 +522,7 @@ def scatter_(g):
 def fused_(g):
     v = target(g, differentiable)
     a, b = g.alike(v), g.alike(v)
-    return Line(g.one_of(f"{v}.addcmul_({a}, {b}, value={g.one_of('2', '0.5', '-1')})", f"{v}.lerp_({a}, {g.one_of('0.25', str(b))})", f"{v}.addcdiv_({a}, {b}.abs() + 1)",
+    return Line(g.one_of(f"{v}.addcmul_({a}, {b}, value={g.real()})", f"{v}.lerp_({a}, {g.one_of(g.real(), str(b))})", f"{v}.addcdiv_({a}, {b}.abs() + 1, value={g.real()})",
                          f"{v}.copy_({a} * {b})", f"{v}.atan2_({a})", f"{v}.clamp_({a}, {b})"))
 
 
@@ -526,7 +532,7 @@ def products_(g):
     if v.dim() == 2:
         a = g.pick(lambda t: t.dtype == v.dtype and t.dim() == 2 and t.shape[0] == v.shape[0])
         b = g.pick(lambda t: t.dtype == v.dtype and t.dim() == 2 and t.shape == (a.shape[1], v.shape[1]))
-        return Line(g.one_of(f"{v}.addmm_({a}, {b})", f"torch.mm({a}, {b}, out={v})", f"{v}.addmm_({a}, {b}, beta=0.5, alpha=2)", f"{v}.copy_({a} @ {b})"))
+        return Line(g.one_of(f"{v}.addmm_({a}, {b})", f"torch.mm({a}, {b}, out={v})", f"{v}.addmm_({a}, {b}, beta={g.real()}, alpha={g.real()})", f"{v}.copy_({a} @ {b})"))
     return Line(g.one_of(f"{v}.baddbmm_({v}, {v}.mT)", f"{v}.cumsum_({g.dim(v)})", f"{v}.tril_()", f"{v}.triu_()"))
 
 
@@ -561,7 +567,7 @@ def swapped_(g):
     v = g.pick(is_float)
     w = g.alike(v, is_float)
     return Line(g.one_of(f"torch._foreach_add_([{v}], 1.0)", f"torch._foreach_mul_([{v}, {v}.clone()], 2.0)", f"{v}.data.add_(1)" if g.chance(0.3) and not v.requires_grad else f"{v}.detach().mul_(2)",
-                         f"torch._foreach_add_([{v}], [{w}], alpha=0.5)", f"{v}.detach().zero_()"))
+                         f"torch._foreach_add_([{v}], [{w}], alpha={g.real()})", f"{v}.detach().zero_()"))
 
 
 # ---- computing ------------------------------------------------------------------------------------------------------
@@ -583,6 +589,9 @@ def activations(g):
     v = g.pick(is_float)
     ops = ["gelu", "silu", "softplus", "leaky_relu", "elu", "hardtanh", "relu", "logsigmoid", "mish", "selu", "hardswish", "hardsigmoid", "softsign", "tanhshrink",
            "relu6", "celu", "softshrink", "hardshrink"]
+    if g.chance(0.3):
+        return g.one_of(f"F.leaky_relu({v}, {g.real()})", f"F.elu({v}, {g.real()})", f"F.softplus({v}, {g.real()}, 1.5)", f"F.hardtanh({v}, -1, {g.real()})",
+                        f"F.threshold({v}, {g.real()}, {g.real()})", f"F.celu({v}, {g.real()})", f"F.softshrink({v}, 0.3)", f"F.hardshrink({v}, {g.real()})")
     return f"F.{g.rng.choice(ops)}({v})"
 
 
@@ -606,8 +615,8 @@ def binary(g):
 def ternary(g):
     v = g.pick()
     a, b = g.alike(v), g.alike(v)
-    return g.one_of(f"torch.where({a} > 0, {v}, {b})", f"torch.where({a} > {b}, {v}, {g.number(v)})", f"torch.addcmul({v}, {a}, {b}, value=0.5)", f"torch.lerp({v}, {a}, 0.25)",
-                    f"{v}.clamp(-1, 1)", f"torch.clamp({v}, {a}, {b})", f"{v}.masked_fill({a} > 0, {g.number(v)})", f"torch.addcdiv({v}, {a}, {b}.abs() + 1)",
+    return g.one_of(f"torch.where({a} > 0, {v}, {b})", f"torch.where({a} > {b}, {v}, {g.number(v)})", f"torch.addcmul({v}, {a}, {b}, value={g.real()})", f"torch.lerp({v}, {a}, {g.real()})",
+                    f"{v}.clamp(-1, {g.real()})", f"torch.clamp({v}, {a}, {b})", f"{v}.masked_fill({a} > 0, {g.number(v)})", f"torch.addcdiv({v}, {a}, {b}.abs() + 1)",
                     f"{v} * {a} + {b}", f"torch.lerp({v}, {a}, {b})", f"({v} - {a}) * {b}", f"torch.where({a}.bool(), {v}, {b})")
 
 

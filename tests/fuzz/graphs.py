@@ -188,8 +188,8 @@ class Maker:
         rng = self.rng
         main = rng.choices(list(DTYPES), [5, 7, 60, 8, 6, 5, 3, 1, 1, 2, 1])[0]
         self.pool = rng.sample([2, 3, 4, 5, 6], 3)
-        if rng.random() < 0.04:
-            self.pool[rng.randrange(3)] = rng.choice([17, 33])
+        if rng.random() < 0.1:  # more than one vector, row or warp
+            self.pool[rng.randrange(3)] = rng.choice([17, 33, 64, 130])
         letters = iter("ABCDEFGH")
         for k in range(rng.randint(1, 4)):
             name, sizes = f"x{k}", self.sizes()

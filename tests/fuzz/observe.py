@@ -387,6 +387,9 @@ class Noise(TorchDispatchMode):
                         if name.removesuffix("_") in ("erf", "gelu"):  # torch's vectors of an Arm: right to so many digits behind the point
                             item.add_(torch.randn(item.shape, generator=self.generator).clamp(-2, 2).to(item.device) * EPSILON[item.dtype])
                         item.copy_(self.noisy(item))
+                        if "norm" in name and item.is_floating_point():  # x * a + b, or (x - mean) * a: zeros have either sign
+                            signs = torch.randn(item.shape, generator=self.generator).to(item.device, item.dtype)
+                            item.copy_(torch.where(item == 0, torch.copysign(item, signs), item))
                     except RuntimeError:
                         pass  # expanded: several elements are one
         return out

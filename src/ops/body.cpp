@@ -70,6 +70,10 @@ Element Body::exact(size_t argument, bool on_cpu) {
   return is_kept ? value : rounded(argument, value);
 }
 
+Element Body::in_halves(Element value) const {
+  return half_ && is_cpu(type) ? cast(dtype, cast(*half_, value)) : value;
+}
+
 Element Body::rounded(size_t argument, Element value) const {
   if (!half_ || dtype != computed_in(*half_)) return value;
   const TensorType* from = tensor(call, argument);

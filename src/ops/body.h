@@ -58,6 +58,9 @@ class Body {
   /// The same, but a number, or a CPU's tensor of one element, is not rounded to the half type that is promoted to:
   /// so it is in torch's kernels of sums, products and quotients for a GPU; `on_cpu`: also for a CPU.
   Element exact(size_t argument, bool on_cpu = false);
+  /// Of what torch's kernels for a CPU compute in halves, one operation after the other: rounded there, as it is on a
+  /// GPU.
+  Element in_halves(Element value) const;
   Element at(size_t argument, const Index& place);
   Element at(graph::ValueId value, const Index& place);
   Element at_if(graph::ValueId value, const Index& place, Element condition, double otherwise);

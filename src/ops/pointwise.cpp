@@ -182,22 +182,21 @@ Results heaviside(const Call& call) { return uniform<kNoComplex, 0, 1>(call); }
 // ---- bodies --------------------------------------------------------------------------------------------------------
 
 // A factor of 1 is left away: it is the default, and true * 1 has no meaning.
-Element scaled(Body& b, size_t factor, Element x) {
-  if (const auto one = number(b.call, factor); one && *one == 1) return x;
-  if (const auto one = flag(b.call, factor); one && *one) return x;
-  return b.scalar(factor) * x;
-}
+bool is_one(const Body& b, size_t factor) { return number(b.call, factor) == 1 || flag(b.call, factor) == true; }
+Element scaled(Body& b, size_t factor, Element x) { return is_one(b, factor) ? x : b.scalar(factor) * x; }
+// The same of add and sub.
+Element times_alpha(Body& b, Element x) { return is_one(b, 2) ? x : b.in_halves(b.in_halves(b.scalar(2)) * x); }
 Element add_body(Body& b) {
   b.promote({0, 1});
-  return b.exact(0) + scaled(b, 2, b.exact(1));
+  return b.exact(0) + times_alpha(b, b.exact(1));
 }
 Element sub_body(Body& b) {
   b.promote({0, 1});
-  return b.exact(0) - scaled(b, 2, b.exact(1));
+  return b.exact(0) - times_alpha(b, b.exact(1));
 }
 Element rsub_body(Body& b) {
   b.promote({0, 1});
-  return b.exact(1) - scaled(b, 2, b.exact(0));
+  return b.exact(1) - times_alpha(b, b.exact(0));
 }
 template <loop::Op op>
 Element scaled_by(Body& b) {

@@ -51,6 +51,18 @@ def test_what_is_promoted_to_halves_is_rounded_as_torch_does(name, other, dtype)
             torch.testing.assert_close(given.double(), wanted.double(), rtol=2 ** (-9 if dtype == torch.float16 else -6), atol=1e-7)
 
 
+@pytest.mark.skipif(DEVICE != "cpu", reason="a GPU's kernels multiply in f32")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("function", [torch.add, torch.sub, torch.rsub])
+def test_halves_are_scaled_in_halves_on_a_cpu(function, dtype):
+    """As in x.add_(gradient, alpha=-lr): equal bits, though next to nothing is left."""
+    compiled = magneto.compile(lambda x, y, s: function(x, y, alpha=s))
+    for s in (0.3, 0.3, -0.7, 0.1, 1.0, 2.0):
+        y = torch.linspace(0.1, 2.1, 203).to(dtype)
+        for x in (torch.ones_like(y), y * s, y * -s):
+            assert torch.equal(compiled(x, y, s), function(x, y, alpha=s))
+
+
 def test_integers_are_interpolated_in_floats():
     ends, weight = (torch.tensor([2, 30]), torch.tensor([1, 900])), torch.tensor(0.07)
     compiled = magneto.compile(torch.lerp)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/text.h"
@@ -68,6 +69,8 @@ bool same_value(PyObject* a, PyObject* b) {
   if (equal < 0) PyErr_Clear();
   return equal == 1;
 }
+
+bool is_nan(PyObject* object) { return PyFloat_CheckExact(object) && std::isnan(PyFloat_AS_DOUBLE(object)); }
 
 static PyTypeObject* payload_type(PyObject* o) {
   for (PyTypeObject* type : {&PyLong_Type, &PyUnicode_Type, &PyFloat_Type, &PyBytes_Type, &PyComplex_Type})
@@ -536,7 +539,8 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
       return target || miss([&] { return sources.describe(step.target) + " is missing"; });
     case Kind::kValue: {
       PyObject* value = resolve(step.target, context);
-      if (same_value(value, step.object.get())) return true;
+      // A NaN is itself in containers, and no other one is.
+      if (same_value(value, step.object.get()) && (value == step.object.get() || !is_nan(value))) return true;
       if (changed && are_numbers(step.object.get(), value)) changed->push_back(sources.describe(step.target));
       return miss([&] { return sources.describe(step.target) + was_is(step.object.get(), value); });
     }

@@ -30,6 +30,8 @@ std::string item_path(const std::string& list, size_t index);  ///< the same of 
 /// Objects without identity: equal means interchangeable. Floats compare by bits, tuples element by element with types.
 bool is_value(PyObject* object);
 bool same_value(PyObject* a, PyObject* b);
+/// A float that is equal to nothing, but itself in containers.
+bool is_nan(PyObject* object);
 /// Made once in a process, without parts: modules, classes, functions written in C.
 bool is_global_constant(PyObject* object);
 

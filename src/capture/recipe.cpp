@@ -161,6 +161,40 @@ static bool is_found_by_name(PyCFunctionObject* function) {
   return !PyFunction_Check(found) && Py_TYPE(found) != &PyClassMethod_Type;
 }
 
+/// A set with the same table, and with these elements, in its order, in the place of its own. The order of a set
+/// depends on all that was ever put in and taken out: added one by one, its elements may come in another one.
+static PyObject* same_set(PyObject* object, const std::vector<Ref>* elements) {
+  auto* from = reinterpret_cast<PySetObject*>(object);
+  Ref made = Ref::take(PyFrozenSet_CheckExact(object) ? PyFrozenSet_New(nullptr) : PySet_New(nullptr));
+  if (!made) return nullptr;
+  auto* to = reinterpret_cast<PySetObject*>(made.get());
+  const size_t size = static_cast<size_t>(from->mask) + 1;
+  if (from->table != from->smalltable) {
+    auto* table = static_cast<setentry*>(PyMem_Malloc(size * sizeof(setentry)));
+    if (!table) return PyErr_NoMemory();
+    to->table = table;
+  }
+  size_t next = 0;
+  for (size_t i = 0; i < size; ++i) {
+    setentry& entry = to->table[i];
+    entry = from->table[i];
+    // What was taken out has left a mark that is nobody's reference, and -1 is the hash of nothing.
+    if (!entry.key || entry.hash == -1) continue;
+    if (elements) entry.key = elements->at(next++).get();
+    Py_INCREF(entry.key);
+  }
+  to->fill = from->fill;
+  to->used = from->used;
+  to->mask = from->mask;
+  return made.release();
+}
+
+/// Equal, and of equal hash, at each replay.
+static bool is_lasting(const Recipe& recipe) {
+  if (recipe.kind == Recipe::Kind::kTuple) return std::all_of(recipe.parts.begin(), recipe.parts.end(), is_lasting);
+  return recipe.kind == Recipe::Kind::kConstant;
+}
+
 Recipe RecipeWriter::write_made(PyObject* object, int) {
   Recipe recipe;
   PyTypeObject* type = Py_TYPE(object);
@@ -186,6 +220,14 @@ Recipe RecipeWriter::write_made(PyObject* object, int) {
       Ref item = Ref::take(PyIter_Next(iterator.get()));
       if (!item) break;
       recipe.parts.push_back(write(item.get()));
+    }
+    // Elements that are the same at each replay come in the order that they have now.
+    if (std::all_of(recipe.parts.begin(), recipe.parts.end(), is_lasting)) {
+      recipe.object = Ref::take(same_set(object, nullptr));
+      if (!recipe.object) {
+        PyErr_Clear();
+        return fail(object);
+      }
     }
     return recipe;
   }
@@ -440,8 +482,14 @@ PyObject* build(const Recipe& recipe, BuildContext& context) {
       return Py_NewRef(context.guards->at(recipe.source));
     case Kind::kNumber:
       return PyLong_FromLongLong(recipe.number.evaluate(context.guards->symbols));
-    case Kind::kReal:
-      return PyFloat_FromDouble(std::bit_cast<double>(context.guards->symbols[recipe.index]));
+    case Kind::kReal: {
+      for (const auto& [symbol, made] : context.reals)
+        if (symbol == recipe.index) return made.borrow_new();
+      Ref made = Ref::take(PyFloat_FromDouble(std::bit_cast<double>(context.guards->symbols[recipe.index])));
+      if (!made) return nullptr;
+      context.reals.emplace_back(recipe.index, made);
+      return made.release();
+    }
     case Kind::kRoot:
       return Py_XNewRef(context.guards->roots[recipe.index]);
     case Kind::kRef:
@@ -476,11 +524,13 @@ PyObject* build(const Recipe& recipe, BuildContext& context) {
       return fill_dict(dict.get(), recipe, context) ? dict.release() : nullptr;
     }
     case Kind::kSet: {
+      std::vector<Ref> elements;
+      for (const Recipe& part : recipe.parts)
+        if (!elements.emplace_back(Ref::take(build(part, context)))) return nullptr;
+      if (PyAnySet_Check(recipe.object.get())) return keep(recipe, context, same_set(recipe.object.get(), &elements));
       Ref list = Ref::take(PyList_New(0));
-      for (const Recipe& part : recipe.parts) {
-        Ref element = Ref::take(build(part, context));
-        if (!element || PyList_Append(list.get(), element.get()) < 0) return nullptr;
-      }
+      for (const Ref& element : elements)
+        if (!list || PyList_Append(list.get(), element.get()) < 0) return nullptr;
       return keep(recipe, context, PyObject_CallOneArg(recipe.object.get(), list.get()));
     }
     case Kind::kSlice: {

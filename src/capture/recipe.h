@@ -57,7 +57,8 @@ struct BuildContext {
   c10::SmallVector<PyObject*, 8> memo;  ///< borrowed: alive through their holders or `keep`
   std::vector<Ref> keep;                ///< what recipes name or have built
   std::vector<Ref> effect_results;
-  std::string fault;  ///< what a fault of ours said (faults.h)
+  c10::SmallVector<std::pair<int, Ref>, 2> reals;  ///< floats that were made of symbols: one object each
+  std::string fault;                               ///< what a fault of ours said (faults.h)
 };
 
 /// New reference, or nullptr with a Python error.

@@ -145,9 +145,11 @@ void Recorder::add_argument_roots(PyObject* const* args, size_t count, const std
     }
     if (is_value(object)) {
       FloatingStep step{FloatingStep::Kind::kValue, source, {}, Ref::share(object), {}, {}, 0, {}};
-      if (slot >= 0 && is_changing_root(source, object)) {  // one inside of *args cannot be told from others
+      // One inside of *args cannot be told from others; a NaN is known by its address.
+      if (slot >= 0 && !is_nan(object) && is_changing_root(source, object)) {
         step.kind = FloatingStep::Kind::kSymbol;
         step.number = guards().symbol_count;
+        if (PyFloat_CheckExact(object)) real_roots_[static_cast<int>(step.number)] = static_cast<int>(i);
         // The frame's own slot gets the tagged number; the caller's object stays as it is.
         root_.set_local(slot, carrier(object, symbol_for(object)));
       }
@@ -233,12 +235,13 @@ void Recorder::add_slot_roots(bool function_is_fixed) {
         step.number = guards().symbol_count;
         guards().steps.push_back(step);
         kept = new_number(object, new_symbol(PyLong_AsLongLong(object)));
-      } else if (PyFloat_CheckExact(object) && is_changing_root(source, object)) {
+      } else if (PyFloat_CheckExact(object) && !is_nan(object) && is_changing_root(source, object)) {
         step.kind = FloatingStep::Kind::kSymbol;
         step.number = guards().symbol_count;
         guards().steps.push_back(step);
+        real_roots_[static_cast<int>(step.number)] = i;
         kept = carrier(object, symbol_for(object));
-      } else if (PyFloat_CheckExact(object)) {
+      } else if (PyFloat_CheckExact(object) && !is_nan(object)) {  // a container may hold this very NaN
         kept = PyFloat_FromDouble(PyFloat_AS_DOUBLE(object));
         Info entry;
         entry.cls = Info::Class::kLazy;
@@ -537,6 +540,10 @@ Provenance::Answer Recorder::origin(PyObject* object) {
       case Info::Class::kReal:
         answer.origin = Origin::kReal;
         answer.index = known->index;
+        if (const auto root = real_roots_.find(known->index); root != real_roots_.end()) {
+          answer.origin = Origin::kRoot;  // the caller's own object
+          answer.index = root->second;
+        }
         return answer;
       case Info::Class::kLazy:
         answer.origin = Origin::kRoot;

@@ -354,6 +354,7 @@ class Recorder final : public Semantics, public Provenance {
   std::shared_ptr<aten::Symbols> symbols_;
   std::unique_ptr<Sketch> sketch_;                       // nullptr: all sizes are fixed
   std::vector<std::pair<types::Expr, int64_t>> passed_;  // symbolic numbers that torch calls took
+  std::unordered_map<int, int> real_roots_;              // symbols of floats that roots hold: which root
   std::vector<graph::Real> passed_reals_;                // and floats
   std::unordered_map<PyObject*, Info> table_;
   size_t entries_ = 0;           // ever made

@@ -286,12 +286,12 @@ def no_answer(function, args):
     name, first = function._schema.name.split("::")[1].removesuffix("_"), args[0] if args else None
     if name in ("var_mean", "std_mean", "gelu") and isinstance(first, torch.Tensor) and bool(first.isinf().any()):
         return True  # gelu: torch's vectors of an x86 give NaN for an infinity
-    if name in ("min", "max", "amin", "amax", "aminmax", "minimum", "maximum", "sort", "topk", "clamp", "clamp_min", "clamp_max", "fmin", "fmax", "relu", "threshold", "max_pool2d_with_indices", "max_pool2d"):
+    if name in ("min", "max", "amin", "amax", "aminmax", "minimum", "maximum", "sort", "topk", "clamp", "clamp_min", "clamp_max", "fmin", "fmax", "relu", "threshold", "hardtanh", "max_pool2d_with_indices", "max_pool2d"):
         floats = [a.detach().reshape(-1) for a in args if isinstance(a, torch.Tensor) and a.is_floating_point()]
         if floats:  # which of two zeros is the less
             signs = torch.cat([a.double() for a in floats])
             signs = signs[signs == 0].signbit()
-            return bool(signs.any() and (name in ("relu", "threshold") or name.startswith("clamp") or not signs.all()))
+            return bool(signs.any() and (name in ("relu", "threshold", "hardtanh") or name.startswith("clamp") or not signs.all()))
     if name.startswith("upsample_") and "nearest" not in name:
         return bool(first.isinf().any())
     if name in ("median", "nanmedian", "kthvalue") and 0 in first.stride():

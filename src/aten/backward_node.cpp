@@ -58,6 +58,24 @@ bool are_foreign(const variable_list& gradients) {
   });
 }
 
+// The program counts these versions up by so much, and has done so before: it begins where it began then. What it saves
+// has the versions that it had, and a write of the caller is seen later.
+class VersionsAsTheyWere {
+ public:
+  explicit VersionsAsTheyWere(std::span<std::pair<c10::VariableVersion, uint32_t>> counted) {
+    for (const auto& [counter, times] : counted) before_.emplace_back(counter, counter.current_version());
+    for (auto& [counter, times] : counted)  // some inputs have one counter
+      counter.set_version(std::max(counter.current_version(), times) - times);
+  }
+  ~VersionsAsTheyWere() {
+    for (auto& [counter, version] : before_) counter.set_version(version);
+  }
+  VersionsAsTheyWere(const VersionsAsTheyWere&) = delete;
+
+ private:
+  std::vector<std::pair<c10::VariableVersion, uint32_t>> before_;
+};
+
 [[noreturn]] void refuse_again(const std::string& what, const std::string& cure) {
   TORCH_CHECK(false, "magneto: the gradient of a compiled function ",
               c10::GradMode::is_enabled() ? "is to be differentiated itself (create_graph=True)"
@@ -688,14 +706,6 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
     for (at::Tensor& input : inputs)
       if (input.requires_grad()) input = input.view_as(input);
   }
-  // The program has counted its versions.
-  for (const size_t counted : plan_->counted) {
-    at::Tensor& input = inputs[counted];
-    if (input.is_inference()) continue;
-    const auto version = static_cast<uint32_t>(input._version());
-    if (!input.requires_grad()) input = input.view_as(input);
-    autograd::impl::set_version_counter(input, c10::VariableVersion(version));
-  }
   for (size_t k = 0; k < known.size(); ++k)
     if (plan.into[k] == Joint::kNone) inputs.push_back(std::move(known[k]));
   for (const at::Tensor& state : generator_states)
@@ -707,6 +717,10 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
   for (const auto* list : {&std::as_const(inputs), &tangents})
     for (const at::Tensor& tensor : *list)
       if (tensor.defined() && tensor.grad_fn()) there_before.push_back(tensor.grad_fn());
+  std::vector<std::pair<c10::VariableVersion, uint32_t>> counted;
+  for (const size_t i : plan_->counted)
+    if (there.inputs[i] && !inputs[i].is_inference())
+      counted.emplace_back(autograd::impl::version_counter(inputs[i]), plan_->versions[graph.inputs()[i].index()]);
   c10::SmallVector<at::Tensor, 8> again;
   Executable::Failure failure;
   {
@@ -715,6 +729,7 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
         {c10::DispatchKey::VmapMode, c10::DispatchKey::FuncTorchVmapMode,
          c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
     GeneratorsAsTheyWere generators(plan_->random_on, generator_states);
+    const VersionsAsTheyWere versions(counted);
     failure = plan.program->run(inputs, symbols, again);
   }
   if (failure.error) std::rethrow_exception(failure.error);

@@ -154,21 +154,60 @@ def test_after_a_break():
         assert torch.allclose(e, expected, atol=1e-5)
 
 
-def test_versions_stay_what_they_are():
-    """A view whose shape is changed counts a version of what it is a view of, once."""
-    def f(a, x):
-        v = a[1:1]
+def an_empty_view(a, x):
+    v = a[1:1]
+    v.unsqueeze_(0)
+    return x.exp() * a, v
+
+
+def a_view_that_nobody_has(a, x):
+    v = a.view(1, 3)
+    v.unsqueeze_(0)
+    return x.exp() * a
+
+
+def two_views(a, x):
+    v, w = a[:2], a[1:]
+    v.unsqueeze_(0)
+    w.t_()
+    return x.exp() * a
+
+
+def of_the_leaf(a, x):
+    with torch.no_grad():
+        v = x[1:]
         v.unsqueeze_(0)
-        return x.exp() * a, v
+    return x.exp() * a, v
+
+
+@pytest.mark.parametrize("f", [an_empty_view, a_view_that_nobody_has, two_views, of_the_leaf])
+@pytest.mark.parametrize("shared", [False, True])
+def test_versions_stay_what_they_are(f, shared):
+    """A view whose shape is changed counts a version of what it is a view of, once."""
+    def run(g):
+        memory, x = torch.ones(6), torch.linspace(0, 1, 3).requires_grad_()
+        a = memory[2:5] if shared else torch.ones(3)
+        ys = g(a, x)
+        y = ys[0] if isinstance(ys, tuple) else ys
+        seen = [(a._version, x._version)]
+        (d,) = torch.autograd.grad(y.sin().sum(), x, create_graph=True)
+        seen.append((a._version, x._version))
+        (e,) = torch.autograd.grad(d.sum(), x, create_graph=True)
+        seen.append((a._version, x._version))
+        a.add_(1)
+        try:
+            torch.autograd.grad(e.sum(), x)
+        except RuntimeError as error:
+            seen.append("modified by an inplace operation" in str(error))
+        return e.detach(), seen
 
     c = magneto.compile(f)
-    for g in (f, c, c, c):
-        a, x = torch.ones(3), randn(3, requires_grad=True)
-        y, _ = g(a, x)
-        before = a._version
-        (d,) = torch.autograd.grad(y.sum(), x, create_graph=True)
-        torch.autograd.grad(d.sum(), x)
-        assert a._version == before
+    e, seen = run(f)
+    assert seen[-1] is True
+    for _ in range(3):
+        same, again = run(c)
+        assert again == seen
+        torch.testing.assert_close(same, e)
 
 
 def test_a_stop_that_was_changed():

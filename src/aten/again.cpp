@@ -40,7 +40,13 @@ class Repeating {
         is_behind_(graph_.values().size()),
         held_at_(graph_.values().size(), Joint::kNone),
         stops_at_(graph_.values().size()) {
-    for (size_t h = joint_.held.size(); h-- > 0;) held_at_[joint_.held[h].value.index()] = h;
+    // No numbers are given to an input of the caller.
+    std::vector<ValueId> of_the_caller;
+    for (size_t i = 0; i < inputs_; ++i)
+      if (there_.inputs[i]) of_the_caller.push_back(plan_.program->graph().inputs()[i]);
+    for (size_t h = joint_.held.size(); h-- > 0;)
+      if (!std::binary_search(of_the_caller.begin(), of_the_caller.end(), joint_.held[h].recorded))
+        held_at_[joint_.held[h].value.index()] = h;
     for (size_t s = 0; s < joint_.stops.size(); ++s) stops_at_[root_of(s).index()].push_back(s);
   }
 

@@ -67,6 +67,7 @@ class Arranging {
 
   void place_held() {
     std::unordered_map<ValueId, ValueId> recorded;
+    for (size_t i = 0; i < joint_.inputs; ++i) recorded[joint_.graph.inputs()[i]] = joint_.input_values[i];
     for (size_t v = joint_.joint_values.size(); v-- > 0;)
       if (joint_.joint_values[v].valid()) recorded[joint_.joint_values[v]] = ValueId(v);
     std::vector<size_t> node_of;  // of each recorded node: that of the program

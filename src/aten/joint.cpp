@@ -146,6 +146,7 @@ class Joining {
       symbols_->decide(condition);
     }
     made_.inputs = examples.size();
+    made_.input_values = from_.inputs();
     made_.outputs = from_.outputs.size();
     tensors_.resize(from_.values().size());
     made_.joint_values.resize(from_.values().size());

@@ -39,6 +39,7 @@ struct Joint {
   std::vector<size_t> ends;
   std::vector<bool> is_same;
   std::vector<graph::ValueId> joint_values;  ///< of each value of the program that a node made
+  std::vector<graph::ValueId> input_values;  ///< the inputs, in the program's graph
   std::vector<size_t>
       root_of;  ///< of each output: the tensor whose memory it shows, itself or a view; kNone: undefined
   std::vector<size_t> tangent_of;  ///< of each root; kNone: no gradient comes back through it

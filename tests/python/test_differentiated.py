@@ -21,6 +21,23 @@ def filled(h, b):
     return h.exp() ** b
 
 
+def written_before(h, b):
+    b.mul_(2)
+    return (h * b).tanh()
+
+
+def written_in_part(h, b):
+    b[1:, 0].exp_()
+    v = (h @ b).sigmoid()
+    return v * b
+
+
+def written_by_others(h, b):
+    b.detach().zero_()
+    b[:, 1:].add_(h.detach()[:, :3])
+    return torch.addmm(b.exp(), h, b.t())
+
+
 def in_place(h, b):
     y = h * 2
     y.exp_()
@@ -72,6 +89,9 @@ PROGRAMS = {
     "a product and a number": lambda h, b: torch.addcmul(b, h, b.sigmoid(), value=0.5).tanh(),
     "an index": lambda h, b: (h * 2).exp()[[1, 2, 2]].tanh(),
     "written": written,
+    "written before": written_before,
+    "written in part": written_in_part,
+    "written by others": written_by_others,
     "filled": filled,
     "in place": in_place,
     "through views": through_views,

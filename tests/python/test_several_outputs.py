@@ -3,6 +3,7 @@ nothing is asked of inputs that the backward does not need."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn, randn
 
 import magneto
@@ -327,3 +328,38 @@ def test_a_gradient_that_is_looked_at_and_holds_for_some_sizes_only():
         assert len(answers[0]) == len(answers[1])
         for wanted, given in zip(*answers):
             torch.testing.assert_close(given, wanted)
+
+
+def attended(x):
+    h = x * 2
+    return h, F.scaled_dot_product_attention(h, h, h, is_causal=True)
+
+
+def attended_again(x):
+    h = F.scaled_dot_product_attention(x, x, x, is_causal=True)
+    k = F.instance_norm(h).exp()
+    return h, k, x / k
+
+
+@pytest.mark.parametrize("f", [attended, attended_again])
+@pytest.mark.parametrize("look", ["hook", "retain", "grad"])
+def test_gradients_of_hidden_tensors_hold_for_the_sizes_of_now(f, look):
+    """What a part of the backward asks of sizes is asked of each call's own."""
+    def seen(g, n):
+        torch.manual_seed(n)
+        x = torch.randn(n, 2, 4, n + 2, requires_grad=True)
+        ys, found = g(x), []
+        weights = [torch.randn_like(y) for y in ys]
+        if look == "hook":
+            ys[0].register_hook(found.append)
+        if look == "grad":
+            return [*torch.autograd.grad(ys, [x, ys[0]], weights)]
+        if look == "retain":
+            ys[0].retain_grad()
+        torch.autograd.backward(ys, weights)
+        return [x.grad, *found, *([ys[0].grad] if look == "retain" else [])]
+
+    c = magneto.compile(f, dynamic=True)
+    for n in (2, 3, 5, 2, 1, 7):
+        for want, have in zip(seen(f, n), seen(c, n)):
+            torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-4)

@@ -308,8 +308,11 @@ Element addcdiv_body(Body& b) {
 }
 // From the nearer end, so that weights 0 and 1 give the ends exactly.
 Element lerp_body(Body& b) {
-  b.promote({0, 1});
-  const Element from = b.x(0), to = b.x(1), weight = tensor(b.call, 2) ? b.x(2) : b.scalar(2);
+  const bool is_tensor = tensor(b.call, 2) != nullptr;
+  // integers with a weight that is a float are floats
+  is_tensor ? b.promote({0, 1, 2}) : b.promote({0, 1});
+  if (!types::is_floating(b.type.dtype)) return b.decline();
+  const Element from = b.x(0), to = b.x(1), weight = is_tensor ? b.x(2) : b.scalar(2);
   return where(abs(weight) < 0.5, from + weight * (to - from), to - (to - from) * (1 - weight));
 }
 

@@ -440,3 +440,40 @@ def test_kernels_for_lists_that_count_versions():
                 assert torch.equal(y, want) and torch.equal(z, other) and torch.equal(*[t[0] for t in (ours, eager)])
     finally:
         library._destroy()
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("sizes", [(5, 3), (13, 16)])
+@pytest.mark.parametrize("strides", ["rows", "channels", "expanded"])
+def test_bytes_that_are_resized(strides, sizes, corners):
+    """Their weights have 8 bits in torch, and are no bytes."""
+    x = torch.randint(0, 256, (2, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    x = {"rows": x, "channels": x.contiguous(memory_format=torch.channels_last), "expanded": x[:1, :1, :1].expand(2, 3, 8, 8)}[strides]
+
+    def f(x):
+        return F.interpolate(x, size=sizes, mode="bilinear", align_corners=corners)
+
+    c = magneto.compile(f)
+    for _ in range(3):
+        assert torch.equal(c(x), f(x))
+
+
+@pytest.mark.parametrize("count", [False, True])
+def test_averages_of_integers(count):
+    x = torch.arange(-50, 50).view(1, 1, 10, 10)
+
+    def f(x):
+        return F.avg_pool2d(x, 3, 2, 1, count_include_pad=count)
+
+    c = magneto.compile(f)
+    for _ in range(3):
+        assert torch.equal(c(x), f(x))
+
+
+@pytest.mark.parametrize("weight", [torch.tensor(0.3), torch.tensor(0.7, dtype=torch.float64), torch.tensor(0.3, dtype=torch.bfloat16)])
+def test_integers_between_which_a_float_lies(weight):
+    x, y = torch.arange(8), torch.arange(8) ** 2 - 9
+    c = magneto.compile(torch.lerp)
+    for _ in range(3):
+        have, want = c(x, y, weight), torch.lerp(x, y, weight)
+        assert have.dtype == want.dtype and torch.allclose(have, want, rtol=1e-2 if weight.dtype is torch.bfloat16 else 1e-5)

@@ -91,10 +91,14 @@ Element leaky_relu_body(Body& b) {
   const Element x = b.x(0);
   return where(x > 0, x, x * b.scalar(1));
 }
+// torch's kernels for a GPU round it to the type of the elements.
+Element limit(Body& b, size_t argument) {
+  return b.on_cpu() || real(b.call, argument) == 0.0 ? b.scalar(argument) : b.as_half(b.scalar(argument));
+}
 Element threshold_body(Body& b) {
   b.promote({0});
   const Element x = b.x(0);
-  return where(x <= b.scalar(1), b.scalar(2), x);
+  return where(x <= limit(b, 1), b.scalar(2), x);
 }
 bool by_tanh(Body& b, size_t argument) {
   const std::string* how = text(b.call, argument);
@@ -143,7 +147,13 @@ Element glu_body(Body& b) {
 
 // ---- bodies: the derivatives ---------------------------------------------------------------------------------------
 
+// From the result of an operator in place, with a negative slope, nobody can tell the sign of what was there: torch
+// raises.
+bool refuses_result(const Body& b, size_t is_result, size_t slope) {
+  return known(flag(b.call, is_result)) && real(b.call, slope).value_or(0) < 0;
+}
 Element elu_backward_body(Body& b) {  // grad, alpha, scale, input_scale, is_result, self or result
+  if (refuses_result(b, 4, 1)) return b.decline();
   b.promote({0, 5});
   const Element grad = b.x(0), x = b.x(5), scale = b.scalar(2), slope = b.scalar(3), low = b.scalar(1) * scale;
   if (known(flag(b.call, 4))) return where(x <= 0, grad * slope * (x + low), grad * scale);
@@ -198,6 +208,7 @@ Element hardtanh_backward_body(Body& b) {
   return where((x <= b.scalar(2)) | (x >= b.scalar(3)), b.number(0), grad);
 }
 Element leaky_relu_backward_body(Body& b) {
+  if (refuses_result(b, 3, 2)) return b.decline();
   b.promote({0, 1});
   const Element grad = b.x(0);
   return where(b.x(1) > 0, grad, grad * b.scalar(2));
@@ -224,7 +235,7 @@ Element softplus_backward_body(Body& b) {
 Element tanh_backward_of(Element grad, Element y) { return grad * (1 - y * y); }
 Element threshold_backward_body(Body& b) {
   b.promote({0, 1});
-  return where(b.x(1) <= b.scalar(2), b.number(0), b.x(0));
+  return where(b.x(1) <= limit(b, 2), b.number(0), b.x(0));
 }
 
 // The arguments after the element's rule are numbers that may change from call to call.

@@ -61,23 +61,22 @@ Element Body::x(size_t argument, const Index& to) { return rounded(argument, ope
 
 static bool is_cpu(const TensorType& type) { return type.device.kind == types::Device::Kind::kCpu; }
 
-Element Body::exact(size_t argument, bool on_cpu) {
+Element Body::exact(size_t argument, bool kept_on_cpu) {
   const TensorType* from = tensor(call, argument);
   const auto is_one = [](const Expr& size) { return size == Expr(1); };
   const bool is_number = !from || (is_cpu(*from) && std::all_of(from->sizes.begin(), from->sizes.end(), is_one));
-  const bool is_kept = is_number && (on_cpu || !is_cpu(type));
+  const bool is_kept = is_number && (kept_on_cpu || !on_cpu());
   const Element value = operand(argument, index);
   return is_kept ? value : rounded(argument, value);
 }
 
-Element Body::in_halves(Element value) const {
-  return half_ && is_cpu(type) ? cast(dtype, cast(*half_, value)) : value;
+Element Body::as_half(Element value) const {
+  return half_ && dtype == computed_in(*half_) ? cast(dtype, cast(*half_, value)) : value;
 }
 
 Element Body::rounded(size_t argument, Element value) const {
-  if (!half_ || dtype != computed_in(*half_)) return value;
   const TensorType* from = tensor(call, argument);
-  return from && from->dtype == *half_ ? value : cast(dtype, cast(*half_, value));
+  return from && half_ == from->dtype ? value : as_half(value);
 }
 
 Element Body::operand(size_t argument, const Index& to) {

@@ -56,11 +56,10 @@ class Body {
   Element x(size_t argument);                ///< operand: a tensor broadcast to the result, or a number
   Element x(size_t argument, const Index&);  ///< the same, broadcast to this index, which has the sizes of the result
   /// The same, but a number, or a CPU's tensor of one element, is not rounded to the half type that is promoted to:
-  /// so it is in torch's kernels of sums, products and quotients for a GPU; `on_cpu`: also for a CPU.
-  Element exact(size_t argument, bool on_cpu = false);
-  /// Of what torch's kernels for a CPU compute in halves, one operation after the other: rounded there, as it is on a
-  /// GPU.
-  Element in_halves(Element value) const;
+  /// so it is in torch's kernels of sums, products and quotients for a GPU; `kept_on_cpu`: also for a CPU.
+  Element exact(size_t argument, bool kept_on_cpu = false);
+  Element as_half(Element value) const;  ///< rounded to the half type that is promoted to, if it is one
+  bool on_cpu() const { return type.device.kind == types::Device::Kind::kCpu; }
   Element at(size_t argument, const Index& place);
   Element at(graph::ValueId value, const Index& place);
   Element at_if(graph::ValueId value, const Index& place, Element condition, double otherwise);

@@ -184,8 +184,11 @@ Results heaviside(const Call& call) { return uniform<kNoComplex, 0, 1>(call); }
 // A factor of 1 is left away: it is the default, and true * 1 has no meaning.
 bool is_one(const Body& b, size_t factor) { return number(b.call, factor) == 1 || flag(b.call, factor) == true; }
 Element scaled(Body& b, size_t factor, Element x) { return is_one(b, factor) ? x : b.scalar(factor) * x; }
-// The same of add and sub.
-Element times_alpha(Body& b, Element x) { return is_one(b, 2) ? x : b.in_halves(b.in_halves(b.scalar(2)) * x); }
+// The same of add and sub, whose kernels for a CPU round the factor to the type of the result.
+Element times_alpha(Body& b, Element x) {
+  if (is_one(b, 2)) return x;
+  return (b.on_cpu() ? b.as_half(b.scalar(2)) : b.scalar(2)) * x;
+}
 Element add_body(Body& b) {
   b.promote({0, 1});
   return b.exact(0) + times_alpha(b, b.exact(1));
@@ -204,7 +207,7 @@ Element scaled_by(Body& b) {
     b.promote_to_float({0, 1});
   else
     b.promote({0, 1});
-  return binary(op, op == loop::Op::kMul ? b.exact(0) : b.x(0), b.exact(1, /*on_cpu=*/true));
+  return binary(op, op == loop::Op::kMul ? b.exact(0) : b.x(0), b.exact(1, /*kept_on_cpu=*/true));
 }
 Element division_body(Body& b) {
   if (is_absent(b.call, 2)) return scaled_by<loop::Op::kDiv>(b);

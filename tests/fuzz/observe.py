@@ -292,6 +292,8 @@ def no_answer(function, args):
             signs = torch.cat([a.double() for a in floats])
             signs = signs[signs == 0].signbit()
             return bool(signs.any() and (name in ("relu", "threshold", "hardtanh") or name.startswith("clamp") or not signs.all()))
+    if name in ("sinh", "cosh") and first.dtype != torch.float64 and bool((first.abs() > 88).any()):
+        return True  # torch's vectors of an Arm overflow before the result does
     if name.startswith("upsample_") and "nearest" not in name:
         return bool(first.isinf().any())
     if name in ("median", "nanmedian", "kthvalue") and 0 in first.stride():
@@ -335,7 +337,7 @@ def two_answers(function, args, kwargs):
             row = t.detach().expand(shape).reshape(-1)
             row = row.repeat(64) if vectors else row
             made = row if vectors else torch.stack([row, row], -1)[..., 0]
-            return made if t.dim() else t.detach()
+            return made if t.dim() or not shape else t.detach()
         out = function(*(fill(a) if isinstance(a, torch.Tensor) else a for a in args), **kwargs)
         return out[:math.prod(shape)] if isinstance(out, torch.Tensor) and out.dim() else out
 

@@ -190,8 +190,9 @@ class Recorder final : public Semantics, public Provenance {
   bool is_constant_tuple(PyObject* object);
 
   // recorder_reads.cpp: guards
+  /// `as_it_was`: read from what the parent held before the program changed it.
   void adopt(Activation& self, PyObject* object, Source::Kind kind, PyObject* parent, PyObject* key, Py_ssize_t index,
-             const char* where);
+             const char* where, bool as_it_was = false);
   void adopt_result(Activation& self, PyObject* object,
                     const std::string& where);  ///< of a call: known, fresh, or trouble
   void enter_outside(PyObject* object, SourceId source);

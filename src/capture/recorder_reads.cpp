@@ -204,7 +204,7 @@ void Recorder::note_whole(PyObject* object) try {
 }
 
 void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyObject* parent, PyObject* key,
-                     Py_ssize_t index, const char* where) try {
+                     Py_ssize_t index, const char* where, bool as_it_was) try {
   fault_point("note");
   if (!active_ || !object || is_value(object)) return;
   Info* known = info(object);
@@ -224,7 +224,7 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
         return;
       }
     }
-    if (kind == Source::Kind::kItem && parent) {
+    if (kind == Source::Kind::kItem && parent && !as_it_was) {
       bool holds = PyDict_Check(parent) ? key && PyDict_GetItemWithError(parent, key) == object
                    : PyList_Check(parent) || PyTuple_Check(parent)
                        ? index >= 0 && index < PySequence_Fast_GET_SIZE(parent) &&
@@ -235,7 +235,8 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
         return;
       }
     }
-    if (parent && from_floating && is_rewritten(parent, key)) return;  // the recording itself has put it there
+    if (parent && from_floating && !as_it_was && is_rewritten(parent, key))
+      return;  // the recording itself has put it there
     // An object was reached again. On another path: both must lead to one object at every call.
     Source old = guards().sources[known->source];
     if (from_floating && (kind == Source::Kind::kAttr || kind == Source::Kind::kItem || kind == Source::Kind::kCell ||
@@ -574,7 +575,7 @@ bool Recorder::note_all(Activation& self, PyObject* container, Reader reader) tr
       guards().steps.push_back({FloatingStep::Kind::kValue, id, {}, Ref::share(value), {}, {}, 0, {}});
       return;
     }
-    adopt(self, value, Source::Kind::kItem, container, key, index, "an element of an argument");
+    adopt(self, value, Source::Kind::kItem, container, key, index, "an element of an argument", content != container);
     if (active_ && floating(value)) resolve(value);
   };
   if (PyDict_Check(container)) {

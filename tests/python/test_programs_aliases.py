@@ -612,3 +612,36 @@ def test_guards_have_the_same_order_in_every_run():
         kept.append([Box() for _ in range(100)])  # other addresses
         magneto.reset()
         assert guards() == first
+
+
+LIST_CHANGES = {
+    "append": lambda l, t: l.append(2), "extend": lambda l, t: l.extend([2]), "a result": lambda l, t: l.append(t + 1), "insert": lambda l, t: l.insert(1, 2),
+    "slice": lambda l, t: l.__setitem__(slice(1, None), [3]), "add": lambda l, t: l.__iadd__([3]), "twice": lambda l, t: (l.append(1), l.extend([2])),
+    "and back": lambda l, t: (l.append(1), l.pop()), "clear": lambda l, t: (l.append(l[0]), l.__delitem__(0)),
+}
+LIST_READS = {
+    "item": lambda l: l[0], "loop": lambda l: [x for x in l][0], "unpacked": lambda l: (lambda x, *rest: x)(*l), "slice": lambda l: l[:1][0],
+    "copy": lambda l: l.copy()[0], "builtin": lambda l: max(l[:1], key=lambda v: 1), "iterator": lambda l: next(iter(l)), "zip": lambda l: list(zip(l, l))[0][0],
+    "tuple": lambda l: tuple(l)[0], "sum of lists": lambda l: (l + [1])[0], "pop": lambda l: l.pop(0),
+}
+
+
+@pytest.mark.parametrize("place", ["an argument", "an attribute"])
+@pytest.mark.parametrize("read", LIST_READS)
+@pytest.mark.parametrize("change", LIST_CHANGES)
+def test_what_a_list_held_before_it_was_changed_is_guarded(change, read, place):
+    """Its element was an argument, too, when the call was recorded, and is none any more."""
+    def f(holder, t):
+        l = holder if place == "an argument" else holder.items
+        LIST_CHANGES[change](l, t)
+        return LIST_READS[read](l).abs() + t
+
+    compiled = magneto.compile(f, backend="eager")
+    for k in range(5):
+        answers = []
+        for function in (f, compiled):
+            t = torch.tensor([-1.0])
+            items = [t if k < 2 else torch.tensor([-1.0 - k])]
+            holder = items if place == "an argument" else types.SimpleNamespace(items=items)
+            answers.append((function(holder, t).item(), len(items)))
+        assert answers[0] == answers[1]

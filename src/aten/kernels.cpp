@@ -8,6 +8,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <atomic>
@@ -311,7 +312,15 @@ struct Kernels::Body::Run {
     if (!body.around.output_bumps.empty() && body.is_made(output.buffer))
       while (!whole.is_inference() && static_cast<int>(whole._version()) < body.around.output_bumps[k])
         whole.unsafeGetTensorImpl()->bump_version();
-    return body.is_whole[k] ? whole : shown(whole, output.type, body.output_layouts[k]);
+    if (body.is_whole[k]) return whole;
+    if (body.around.output_views.empty() || body.around.output_views[k])
+      return shown(whole, output.type, body.output_layouts[k]);
+    // What was detached, or looked at otherwise in place, has no base, and counts its versions with its memory.
+    c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+    at::Tensor made = shown(whole, output.type, body.output_layouts[k]);
+    if (!whole.is_inference() && !made.is_inference())
+      torch::autograd::impl::set_version_counter(made, torch::autograd::impl::version_counter(whole));
+    return made;
   }
 };
 

@@ -105,25 +105,32 @@ struct Program::Body {
     constexpr size_t kNone = SIZE_MAX;
     std::vector<size_t> of_input(graph.values().size(), kNone), root(graph.values().size());
     std::vector<int> counted(graph.values().size());
+    std::vector<bool> is_view(graph.values().size());
     for (size_t v = 0; v < root.size(); ++v) root[v] = v;
     for (size_t i = 0; i < graph.inputs().size(); ++i) of_input[graph.inputs()[i].index()] = i;
     for (size_t s = 0; s < steps.size(); ++s) {
       Step& step = steps[s];
-      size_t shares = kNone;  // the tensor that is no view
+      size_t shares = kNone;                                    // the tensor that is no view
+      bool gives_view = graph.nodes()[s].op != "aten::detach";  // which has no base
       for (size_t a = 0; a < step.slots.size(); ++a)
         for (ValueId value : step.slots[a].values) {
           if (!value.valid()) continue;
           const size_t memory = root[value.index()];
           if (step.op->aliases[a]) shares = memory;
           if (!step.op->writes[a]) continue;
+          if (step.op->aliases[a]) gives_view = is_view[value.index()];
           if (of_input[memory] != kNone) step.changes = writes_inputs = true;
           const c10::AliasInfo* alias = step.op->handle.schema().arguments()[a].alias_info();
           if ((alias && alias->isWrite() && !step.op->factory) || step.op->bumps_versions) ++counted[memory];
         }
       if (shares != kNone)
         for (ValueId output : graph.nodes()[s].outputs)
-          if (output.valid()) root[output.index()] = shares;
+          if (output.valid()) {
+            root[output.index()] = shares;
+            is_view[output.index()] = gives_view;
+          }
     }
+    for (const ValueId output : graph.outputs) output_views.push_back(output.valid() && is_view[output.index()]);
     for (const ValueId input : graph.inputs()) bumps.push_back(counted[input.index()]);
     for (const ValueId output : graph.outputs)
       output_bumps.push_back(output.valid() && of_input[root[output.index()]] == kNone ? counted[root[output.index()]]
@@ -135,6 +142,7 @@ struct Program::Body {
   std::vector<Step> steps;
   std::vector<bool> output_moves;
   std::vector<int> bumps, output_bumps;
+  std::vector<bool> output_views;
   bool writes_inputs = false;
   bool as_typed = false;
   const Undo::Plan undo;
@@ -249,6 +257,7 @@ std::string Program::hidden_effect() const {
 }
 const std::vector<int>& Program::bumps() const { return body_->bumps; }
 const std::vector<int>& Program::output_bumps() const { return body_->output_bumps; }
+const std::vector<bool>& Program::output_views() const { return body_->output_views; }
 bool Program::writes_inputs() const { return body_->writes_inputs; }
 
 }  // namespace magneto::aten

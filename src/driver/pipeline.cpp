@@ -218,8 +218,8 @@ std::shared_ptr<aten::Executable> Pipeline::compile(const std::shared_ptr<aten::
       for (const at::Tensor& example : examples) leaves.push_back(example.requires_grad());
     if (note.fallback.empty()) note.fallback = program->hidden_effect();
     if (note.fallback.empty())
-      return kernels({graph, program->constants(), program->bumps(), program->output_bumps(), std::move(leaves),
-                      program, aten::default_dtype(), poll, skip, examples},
+      return kernels({graph, program->constants(), program->bumps(), program->output_bumps(), program->output_views(),
+                      std::move(leaves), program, aten::default_dtype(), poll, skip, examples},
                      false, "", note);
   } catch (const std::exception& reason) {
     note.fallback = reason_of(reason, note.where, logs.contains("verify"));
@@ -257,8 +257,8 @@ std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten:
     std::shared_ptr<aten::Executable> plain = aten::compile_by_operators(half, constants);
     std::shared_ptr<aten::Executable> made = plain;
     try {
-      made = kernels({half, std::move(constants), {}, {}, {}, plain, default_dtype, listener->poll, skip}, true, part,
-                     told);
+      made = kernels({half, std::move(constants), {}, {}, {}, {}, plain, default_dtype, listener->poll, skip}, true,
+                     part, told);
     } catch (const std::exception& reason) {
       told.fallback = base::concat(part, ": ", reason_of(reason, listener->where, logs.contains("verify")));
     }
@@ -353,7 +353,8 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
   auto kernels = std::make_shared<aten::Kernels>(
       std::move(made->plan), std::move(made->signature), launcher,
       aten::Kernels::Around{device, std::move(work.constants), std::move(work.bumps), std::move(work.output_bumps),
-                            std::move(work.leaves), std::move(work.fallback), code, part == "backward"});
+                            std::move(work.output_views), std::move(work.leaves), std::move(work.fallback), code,
+                            part == "backward"});
   if (validation) {
     validation->code(*kernels);
     if (logs.contains("validate"))

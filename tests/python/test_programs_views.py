@@ -1,8 +1,10 @@
 """Views, slices, in-place writes and who shares memory with whom."""
 
+import pytest
 import torch
 from torch import arange, ones, randn, zeros
 
+import magneto
 from harness import same_as_eager
 
 
@@ -297,3 +299,38 @@ def test_version_counters_grow():
         return b - a
 
     same_as_eager(f, randn(3))
+
+
+def turned(x):
+    v = x * 2
+    v.t_()
+    return v
+
+
+def unsqueezed(x):
+    v = x * 2
+    v.unsqueeze_(-1)
+    v.detach_()
+    return v
+
+
+def detached(x):
+    v = x.detach()
+    v.detach_()  # torch refuses it for views
+    return v
+
+
+@pytest.mark.parametrize("f", [lambda x: x.detach(), lambda x: (x * 2, (x * 2).detach()), lambda x: x[0], lambda x: x.detach()[0], lambda x: (x * 2).view(-1),
+                               lambda x: x.data, lambda x: (x * 2).squeeze_(), turned, unsqueezed, detached])
+@pytest.mark.parametrize("needs_grad", [False, True])
+def test_an_output_is_a_view_where_it_is_one_in_eager(f, needs_grad):
+    compiled = magneto.compile(f)
+    for _ in range(3):
+        x = torch.ones(2, 3).requires_grad_(needs_grad)
+        wanted, given = f(x), compiled(x)
+        for one, other in zip(*((t if isinstance(t, tuple) else (t,)) for t in (wanted, given))):
+            assert other._is_view() == one._is_view() and (other._base is None) == (one._base is None)
+            assert other._version == one._version
+            with torch.no_grad():
+                one.add_(1), other.add_(1)
+            assert other._version == one._version

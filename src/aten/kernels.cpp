@@ -312,9 +312,9 @@ struct Kernels::Body::Run {
     if (!body.around.output_bumps.empty() && body.is_made(output.buffer))
       while (!whole.is_inference() && static_cast<int>(whole._version()) < body.around.output_bumps[k])
         whole.unsafeGetTensorImpl()->bump_version();
+    const bool is_view = body.around.output_views.empty() ? !body.is_whole[k] : body.around.output_views[k];
+    if (is_view) return shown(whole, output.type, body.output_layouts[k]);
     if (body.is_whole[k]) return whole;
-    if (body.around.output_views.empty() || body.around.output_views[k])
-      return shown(whole, output.type, body.output_layouts[k]);
     // What was detached, or looked at otherwise in place, has no base, and counts its versions with its memory.
     c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
     at::Tensor made = shown(whole, output.type, body.output_layouts[k]);

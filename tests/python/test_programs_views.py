@@ -321,7 +321,8 @@ def detached(x):
 
 
 @pytest.mark.parametrize("f", [lambda x: x.detach(), lambda x: (x * 2, (x * 2).detach()), lambda x: x[0], lambda x: x.detach()[0], lambda x: (x * 2).view(-1),
-                               lambda x: x.data, lambda x: (x * 2).squeeze_(), turned, unsqueezed, detached])
+                               lambda x: x.data, lambda x: (x * 2).squeeze_(), turned, unsqueezed, detached,
+                               lambda x: (x * 2).t(), lambda x: (x * 2).view(2, 3), lambda x: (x * 2).expand(2, 3), lambda x: (x @ x.t()).reshape(2, 2)])
 @pytest.mark.parametrize("needs_grad", [False, True])
 def test_an_output_is_a_view_where_it_is_one_in_eager(f, needs_grad):
     compiled = magneto.compile(f)

@@ -39,6 +39,7 @@ class Repeating {
         is_required_(graph_.values().size()),
         is_behind_(graph_.values().size()),
         held_at_(graph_.values().size(), Joint::kNone),
+        saved_copy_(graph_.values().size()),
         stops_at_(graph_.values().size()) {
     // No numbers are given to an input of the caller.
     std::vector<ValueId> of_the_caller;
@@ -47,6 +48,11 @@ class Repeating {
     for (size_t h = joint_.held.size(); h-- > 0;)
       if (!std::binary_search(of_the_caller.begin(), of_the_caller.end(), joint_.held[h].recorded))
         held_at_[joint_.held[h].value.index()] = h;
+    for (const Saved& saved : plan.saved) {
+      const graph::NodeId maker = graph_.value(saved.value).maker;
+      if (maker.valid() && graph_.node(maker).op == "aten::clone")
+        saved_copy_[std::get<ValueId>(graph_.node(maker).args.at(0)).index()] = saved.value;
+    }
     for (size_t s = 0; s < joint_.stops.size(); ++s) stops_at_[root_of(s).index()].push_back(s);
   }
 
@@ -120,8 +126,15 @@ class Repeating {
     known_.clear();
     into_.clear();
     std::vector<bool> is_asked(graph_.values().size()), is_wrong(graph_.values().size());
-    for (size_t v = 0; v < is_required_.size(); ++v)
+    const auto ask = [&](ValueId id) { is_asked[id.index()] = is_asked[viewed(id).index()] = true; };
+    for (size_t v = is_required_.size(); v-- > 0;) {
       if (is_required_[v]) is_asked[viewed(ValueId(v)).index()] = true;
+      // What no tensor of the program holds (the copy that an operator saves of what it is about to write to) is made
+      // once more, of what it was made of.
+      const graph::NodeId maker = graph_.value(ValueId(v)).maker;
+      if (is_asked[v] && held_at_[v] == Joint::kNone && maker.valid() && maker.index() < forward_)
+        graph::for_each_read(graph_.node(maker), ask);
+    }
     const auto know = [&](ValueId id, size_t place) {
       if (!is_asked[id.index()] || !may_know[id.index()]) return false;
       known_.push_back(id);
@@ -172,7 +185,8 @@ class Repeating {
     if (known.empty()) return {};
     Graph graph = graph_;
     graph.outputs.resize(joint_.halves.outputs);
-    graph.outputs.insert(graph.outputs.end(), known.begin(), known.end());
+    for (const ValueId id : known)
+      graph.outputs.push_back(saved_copy_[id.index()].valid() ? saved_copy_[id.index()] : id);
     part_ = partition_again(graph, joint_.halves, graph_, plan_.saved);
     return part_.reason;
   }
@@ -202,6 +216,7 @@ class Repeating {
   const size_t inputs_, forward_;
   std::vector<bool> is_required_, is_behind_;
   std::vector<size_t> held_at_;                ///< of each value: where in joint_.held
+  std::vector<ValueId> saved_copy_;            ///< of each value: one that was saved and has the same numbers
   std::vector<std::vector<size_t>> stops_at_;  ///< of each value: the stops whose root it is
   std::vector<ValueId> known_;
   std::vector<size_t> into_;  ///< Again::into

@@ -211,8 +211,7 @@ class Arranging {
     made_.halves = {.inputs = joint_.inputs,
                     .outputs = outputs.size(),
                     .forward_nodes = joint_.forward_nodes ? values_.ends.at(joint_.forward_nodes - 1) : 0,
-                    .hints = joint_.hints,
-                    .only_forward = !joint_.stops.empty()};
+                    .hints = joint_.hints};
     const auto gradients = made_.graph.outputs.begin() + static_cast<ptrdiff_t>(joint_.outputs + joint_.roots);
     outputs.insert(outputs.end(), gradients, made_.graph.outputs.end());
     made_.graph.outputs = std::move(outputs);

@@ -222,10 +222,8 @@ class Joining {
     for (size_t n = 0; n < from_.nodes().size(); ++n) {
       trace_.repeat_node(n);
       repeat(n, pieces);
-      const size_t begin = n == 0 ? 0 : made_.ends.back(), end = trace_.graph().nodes().size();
-      made_.ends.push_back(end);
-      made_.is_same.push_back(end <= begin + 1 &&
-                              (end == begin || trace_.graph().nodes()[begin].op == from_.nodes()[n].op));
+      made_.ends.push_back(trace_.graph().nodes().size());
+      made_.is_same.push_back(differentiated(from_.nodes()[n]).name == from_.nodes()[n].op);
     }
     trace_.repeat_node(from_.nodes().size());
     find_roots();

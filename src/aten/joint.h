@@ -34,8 +34,8 @@ struct Joint {
   size_t inputs = 0, outputs = 0, roots = 0;
   size_t forward_nodes = 0;                 ///< the first nodes of the graph
   std::vector<graph::ValueId> root_values;  ///< the roots, in the program's graph
-  /// Of each node of the program: the count of nodes that stand for those up to it; whether its own is the same
-  /// operator.
+  /// Of each node of the program: the count of nodes that stand for those up to it; whether they are what torch makes
+  /// of its own operator, not of an equal one.
   std::vector<size_t> ends;
   std::vector<bool> is_same;
   std::vector<graph::ValueId> joint_values;  ///< of each value of the program that a node made

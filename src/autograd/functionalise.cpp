@@ -136,6 +136,14 @@ class Functionalising {
   void hold(ValueId recorded, ValueId value) {
     if (recorded.valid()) made_.held.push_back({made_.ends.size(), recorded, value});
   }
+  /// What a node reads is there before it.
+  void hold_before(ValueId recorded, ValueId value) {
+    if (!recorded.valid() || made_.ends.empty()) return;
+    const size_t node = made_.ends.size() - 1;
+    auto at = made_.held.end();
+    while (at != made_.held.begin() && std::prev(at)->node > node) --at;
+    made_.held.insert(at, {node, recorded, value});
+  }
   View& view(ViewId id) { return views_[id.index()]; }
   Storage& storage(ViewId id) { return storages_[view(id).storage.index()]; }
   bool is_written(ViewId id) { return storage(id).now != storage(id).first; }
@@ -209,7 +217,10 @@ class Functionalising {
     if (view(id).read.from == below) return view(id).read.value;
     const std::vector<ValueId> all = apply(id, below);
     if (all.empty()) return show(id, storage(id).now);
-    for_group(id, [&](View& one) { one.read = {all[one.output], below, true}; });
+    for_group(id, [&](View& one) {
+      one.read = {all[one.output], below, true};
+      hold_before(one.recorded, one.read.value);
+    });
     return view(id).read.value;
   }
 

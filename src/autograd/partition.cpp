@@ -283,12 +283,13 @@ class Partitioning {
       const size_t in = vertex[id.index()];
       const Node* node = maker(id);
       const NodeId made_by = joint_.value(id).maker;
-      const bool is_made = node && !is_view(*node) && (in_forward_[made_by.index()] || !halves_.only_forward);
+      const bool is_the_forwards = node && (in_forward_[made_by.index()] || made_by.index() < halves_.forward_nodes);
+      const bool is_made = is_the_forwards && !is_view(*node);
       const bool may_keep = may_change(id) ? may_copy(id) : is_made;
       const bool is_there_anyway = may_keep && is_output[id.index()] && is_read_directly_[id.index()];
-      // What needs no copy comes first, and what eager keeps: a gradient that is differentiated itself needs it.
-      const bool is_kept_in_eager = !node || in_forward_[made_by.index()];
-      const int64_t price = bytes(id) + may_change(id) + !is_kept_in_eager;
+      // What needs no copy comes first, then what the program has: it needs no operator of its own.
+      const bool is_the_programs = !node || in_forward_[made_by.index()];
+      const int64_t price = bytes(id) + may_change(id) + !is_the_programs;
       network.add_edge(in, in + 1, !may_keep ? Network::kEndless : is_there_anyway ? 0 : price);
       if (!node || is_there_anyway || (in_forward_[made_by.index()] && !may_repeat(*node))) {
         network.add_edge(source, in, Network::kEndless);

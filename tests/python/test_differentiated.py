@@ -72,6 +72,21 @@ def turned(h, b):
     return y.mul_(3).exp()
 
 
+def written_to_itself(h, b):
+    y = h * 2 + b
+    y *= h
+    y.sin_().div_(b.exp())
+    return y.pow_(2).clamp_(-1, 1)
+
+
+def a_part_written_to(h, b):
+    y = h * 2
+    y[0].mul_(h[1])
+    y[:, 1:].t().sin_()
+    y.view(-1)[::2].div_(h[:2].exp().view(-1))
+    return y
+
+
 PROGRAMS = {
     "exp": lambda h, b: h.exp(),
     "exp of a product": lambda h, b: (h * 2).exp() + 1,
@@ -88,6 +103,16 @@ PROGRAMS = {
     "half": lambda h, b: (h.bfloat16() * 0.5).tanh().float().tanh(),
     "a product and a number": lambda h, b: torch.addcmul(b, h, b.sigmoid(), value=0.5).tanh(),
     "an index": lambda h, b: (h * 2).exp()[[1, 2, 2]].tanh(),
+    "clamp": lambda h, b: (h * 2).clamp(-1, 1),
+    "clamp to tensors": lambda h, b: (h * 2).clamp(b, b.exp() + 1).clamp_min(-0.5),
+    "largest in a row": lambda h, b: (h * 2).amax(1) + (h * 3).amin(),
+    "larger, smaller": lambda h, b: torch.maximum(h * 2, h @ b) + torch.minimum(h.exp(), b * 2),
+    "hard": lambda h, b: F.relu6(h * 4) + F.hardtanh(h * 2) + F.hardswish(h * 3),
+    "signs": lambda h, b: (h * 2).abs() * torch.copysign(h * 3, b),
+    "masked": lambda h, b: (h * 2).masked_fill(b > 0, 1).cumprod(0) + (h * 3).where(h * 2 > b, b).square(),
+    "norms": lambda h, b: (h * 2).norm() + (h * 3).norm(1, dim=0) + (h * 2).norm(float("inf"), dim=1),
+    "written to itself": written_to_itself,
+    "a part written to": a_part_written_to,
     "written": written,
     "written before": written_before,
     "written in part": written_in_part,

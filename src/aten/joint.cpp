@@ -26,6 +26,7 @@
 #include "aten/trace.h"
 #include "base/text.h"
 #include "graph/text.h"
+#include "types/overlap.h"
 
 namespace magneto::aten {
 
@@ -351,13 +352,26 @@ class Joining {
       if (!maker.valid()) return id;
       const graph::Node& node = from_.node(maker);
       const Operator& op = operator_named(node.op);
-      if (op.way == Way::kRestride) return id;  // the same tensor object, which looks otherwise now
+      // The same tensor object, which looks otherwise now: a view where it was one.
+      if (op.way == Way::kRestride && !is_view(viewed(node))) return id;
       // _unsafe_view shares memory, too, but autograd does not know: what is written to its result is no part of the
       // history of its argument.
-      if (op.way != Way::kView) return id;
+      if (op.way != Way::kView && op.way != Way::kRestride) return id;
       if (by_strides && counts) *by_strides = true;
-      counts = counts || node.op == "aten::as_strided";
+      counts = counts || node.op == "aten::as_strided" || node.op == "aten::as_strided_";
       if (is_detached && node.op == "aten::detach") *is_detached = true;
+      id = viewed(node);
+    }
+  }
+
+  /// Whether torch calls it a view.
+  bool is_view(ValueId id) const {
+    for (;;) {
+      const graph::NodeId maker = from_.value(id).maker;
+      if (!maker.valid()) return false;
+      const graph::Node& node = from_.node(maker);
+      const Operator& op = operator_named(node.op);
+      if (op.way != Way::kRestride) return op.way == Way::kView && node.op != "aten::detach";
       id = viewed(node);
     }
   }
@@ -640,6 +654,7 @@ class Joining {
       const at::Tensor& root = roots_[made_.root_at[t]];
       types::TensorType type = trace_.graph().value(*trace_.find(root)).type;
       type.offset = 0;
+      type.strides = types::dense_strides(type);  // a root may lie on itself, its gradient does not
       at::Tensor tangent = trace_.stand_in(std::move(type), "tangent");
       if (!asked.through.empty() && !asked.through.at(t)) continue;
       work.roots.push_back(autograd::impl::gradient_edge(root));

@@ -299,3 +299,74 @@ def test_what_was_detached_gets_a_history_of_its_own(f):
         for results in (want, have):
             torch.autograd.backward(results, [torch.linspace(1, 2, t.numel()).reshape(t.shape) for t in results])
         assert all(torch.allclose(a, b) for a, b in zip(have, want)) and torch.allclose(y.grad, x.grad)
+
+
+def turned_around(x):
+    v = (x * 2).as_strided((2, 1), (0, 2))
+    v.unsqueeze_(-1)
+    return v
+
+
+def beside_its_base(x):
+    y = x * 2
+    v = y[1:]
+    v.t_()
+    return v, y, v * 3
+
+
+def twice(x):
+    v = (x * 2).expand(3, 3, 2)
+    v.transpose_(0, 1).squeeze_(1).transpose_(1, 2)
+    return v
+
+
+def written_to_before_and_after(x):
+    y = x * 2
+    v, w = y[1:], y[0]
+    v.mul_(x[1:])
+    v.t_()
+    w.unsqueeze_(0)
+    v.exp_()
+    return v, w
+
+
+def of_a_library(x):
+    v = torch.nn.functional.conv1d(x.t(), torch.ones(2, 2, 2), padding=1)
+    v.unsqueeze_(-2)
+    return v
+
+
+def no_view(x):
+    y = x * 2
+    y.t_()
+    return y, y[0]
+
+
+@pytest.mark.parametrize("after", ["", "y.mul_(2)", "y.detach().zero_()"])
+@pytest.mark.parametrize("f", [turned_around, beside_its_base, twice, written_to_before_and_after, of_a_library, no_view],
+                         ids=lambda f: f.__name__)
+def test_a_view_that_looks_otherwise_is_a_view(f, after):
+    def facts(f):
+        x = torch.linspace(-1, 2, 6).reshape(3, 2).requires_grad_()
+        h = x * 1
+        seen = []
+        h.register_hook(lambda g: seen.append(("h", g.tolist())))
+        results = f(h)
+        results = results if isinstance(results, tuple) else (results,)
+        found = [(t.shape, t.stride(), t.storage_offset(), t._is_view(), t._version, t._is_view() and t._base.shape, t.tolist()) for t in results]
+        found.append([(a._is_view() and b._is_view() and a._base is b._base, a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr())
+                      for a, b in itertools.combinations(results, 2)])
+        try:
+            y = results[0]
+            for k, t in enumerate(results):
+                t.grad_fn  # torch makes the history of a view when it is asked for it
+                t.register_hook(lambda g, k=k: seen.append((k, None if g is None else g.tolist())))
+            exec(after)
+            torch.autograd.backward(results, [torch.linspace(1, 2, t.numel()).reshape(t.shape) for t in results])
+        except RuntimeError as error:
+            return found, str(error).split(":")[0], sorted(seen, key=str)
+        return found, seen, x.grad.tolist()
+
+    compiled = magneto.compile(f)
+    for _ in range(3):
+        assert str(facts(compiled)) == str(facts(f))

@@ -257,6 +257,8 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* computed_real(RealStep::Op op, PyObject* function, std::span<PyObject* const> operands, PyObject* result);
   PyObject* binary_real(Activation& self, int which, PyObject* left, PyObject* right, bool* handled);
   PyObject* call_real(PyObject* callable, std::span<PyObject* const> args, bool* handled);
+  bool fits_as_real(PyObject* object, c10::ScalarType dtype);
+  bool makes_tensor_of_reals(std::span<PyObject* const> args, size_t positional, PyObject* kwnames);
   void note_comparison(PyObject* left, PyObject* right, int op, bool outcome);  ///< of plain numbers
 
   void specialise(PyObject* object, int depth = 0);

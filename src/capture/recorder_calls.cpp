@@ -540,6 +540,20 @@ PyObject* Recorder::call_pure(Activation& self, PyObject* callable, PyObject* co
   return result;
 }
 
+// torch.as_tensor of an array shares its memory; of numbers it is torch.tensor.
+static bool is_as_tensor_of_numbers(PyObject* callable, PyObject* const* args, size_t count) {
+  if (count == 0 || !PyCFunction_Check(callable)) return false;
+  if (strcmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, "as_tensor") != 0) return false;
+  const auto is_number = [](PyObject* object) {
+    return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object);
+  };
+  if (callable_name(callable) != "torch.as_tensor") return false;
+  if (!PyList_CheckExact(args[0]) && !PyTuple_CheckExact(args[0])) return is_number(args[0]);
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(args[0]); ++i)
+    if (!is_number(PySequence_Fast_GET_ITEM(args[0], i))) return false;
+  return true;
+}
+
 PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                            PyObject* kwnames) {
   PyObject* bound = nullptr;
@@ -548,6 +562,7 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
   auto raw = [&] { return PyObject_Vectorcall(callable, args, nargsf, kwnames); };
   PyObject* first = bound ? bound : count ? args[0] : nullptr;
   if (bound && is_outside(callable)) pin(bound);  // append = items.append, before the compiled function: always these
+  if (cls == CallClass::kOpaque && is_as_tensor_of_numbers(callable, args, count)) cls = CallClass::kTorch;
   switch (cls) {
     case CallClass::kOpaque:
       return stop(self, Stop::kOpaqueCall, callable_name(callable));
@@ -564,6 +579,12 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       // It reads them past the dispatcher, where no trace sees it.
       if (name == "torch.tensor" && std::any_of(args, args + count, [](PyObject* arg) { return holds_tensor(arg); }))
         return stop(self, Stop::kTensorData, "torch.tensor of a list of tensors");
+      const auto positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
+      if ((name == "torch.tensor" || name == "torch.as_tensor") &&
+          makes_tensor_of_reals({args, count}, positional, kwnames))
+        return torch_leaf(self, name, {args, count}, [&](PyObject* const* of) {
+          return tensor_of_reals({of, count}, positional, kwnames);
+        });
       // torch warns a user that symbolic sizes are not its best path there; no user asked for any.
       if (sketch_ && name.ends_with("lstm")) sketch_->give_up("an LSTM has no symbolic sizes in torch");
       if (name == "torch.max_pool1d" && count > 0 && pools_past_the_dispatcher(args[0]))

@@ -1,5 +1,6 @@
 // capture/recorder_calls_internal.h: arguments as the vectorcall protocol has them.
 #pragma once
+#include <span>
 #include <vector>
 
 #include "capture/recorder.h"
@@ -23,5 +24,17 @@ inline bool has_finalizer(PyTypeObject* type) {
   static PyObject* name = PyUnicode_InternFromString("__del__");
   return is_python_class(type) && _PyType_Lookup(type, name) != nullptr;
 }
+
+/// What torch.tensor and torch.as_tensor are given. Not known: something else, too.
+struct TensorArguments {
+  TensorArguments(std::span<PyObject* const> args, size_t positional, PyObject* kwnames);
+  PyObject *data = nullptr, *dtype = nullptr, *device = nullptr;
+  bool known = false;
+};
+
+/// The same tensor, made by operators: what Recorder::makes_tensor_of_reals allows.
+PyObject* tensor_of_reals(std::span<PyObject* const> args, size_t positional, PyObject* kwnames);
+/// tensor[place] = number, which becomes a tensor by an operator first.
+int assign_real(PyObject* tensor, PyObject* place, PyObject* number);
 
 }  // namespace magneto::capture

@@ -2,6 +2,7 @@
 #include "capture/faults.h"
 #include "capture/hook.h"
 #include "capture/recorder.h"
+#include "capture/recorder_calls_internal.h"
 #include "capture/recorder_ends_internal.h"
 #include "capture/recorder_torch_internal.h"
 #include "capture/tensor_meta.h"
@@ -477,8 +478,10 @@ int Recorder::store_item(Activation& self, PyObject* container, PyObject* key, P
     if (!value || !torch_operand(self, container) || !torch_operand(self, key) || !torch_operand(self, value))
       return stop_status(self, unreadable_stop_, unreadable_detail_);
     PyObject* operands[] = {container, key, value};
-    PyObject* done = torch_leaf(self, "assignment to an index", operands, [](PyObject* const* of) -> PyObject* {
-      return PyObject_SetItem(of[0], of[1], of[2]) < 0 ? nullptr : Py_NewRef(Py_None);
+    const bool by_real = sketch_ && real(value) && fits_as_real(value, tensor_of(container).scalar_type());
+    const auto assign = by_real ? assign_real : PyObject_SetItem;
+    PyObject* done = torch_leaf(self, "assignment to an index", operands, [&](PyObject* const* of) -> PyObject* {
+      return assign(of[0], of[1], of[2]) < 0 ? nullptr : Py_NewRef(Py_None);
     });
     if (done == kStop) return kStopStatus;
     Py_XDECREF(done);

@@ -1,9 +1,12 @@
 // Python floats that change: which are symbols, what is computed from them, what is asked about them (capture/reals.h).
 #include <opcode.h>
+#include <torch/csrc/Dtype.h>
 
 #include <bit>
+#include <cmath>
 
 #include "capture/recorder.h"
+#include "capture/recorder_calls_internal.h"
 
 namespace magneto::capture {
 
@@ -150,6 +153,88 @@ PyObject* Recorder::call_real(PyObject* callable, std::span<PyObject* const> arg
   const ErrorAside aside;
   for (PyObject* arg : args) specialise(arg);
   return result.release();
+}
+
+// A tensor that Python makes of numbers is a constant of its graph, for no operator sees them. Where one of them is a
+// float that changes, operators make it, which give the same tensor for those numbers that its elements can hold.
+
+bool Recorder::fits_as_real(PyObject* object, c10::ScalarType dtype) {
+  if (!is_plain_number(object) || PyBool_Check(object) || number(object)) return false;
+  const double value = PyFloat_AsDouble(object);
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    return false;
+  }
+  const double most = dtype == c10::kHalf ? 65504 : dtype == c10::kDouble ? HUGE_VAL : 3.3e38;
+  return c10::isFloatingType(dtype) && (!std::isfinite(value) || std::abs(value) <= most);
+}
+
+static PyObject* torch_function(const char* name) {
+  const Ref torch = Ref::take(PyImport_ImportModule("torch"));
+  return torch ? PyObject_GetAttrString(torch.get(), name) : nullptr;
+}
+
+static Ref filled(PyObject* number, PyObject* dtype, PyObject* device) {
+  static PyObject* const full = torch_function("full");
+  const Ref size = Ref::take(PyTuple_New(0)), names = Ref::take(Py_BuildValue("(ss)", "dtype", "device"));
+  PyObject* const args[] = {size.get(), number, dtype ? dtype : Py_None, device ? device : Py_None};
+  return Ref::take(full && size && names ? PyObject_Vectorcall(full, args, 2, names.get()) : nullptr);
+}
+
+int assign_real(PyObject* tensor, PyObject* place, PyObject* number) {
+  const Ref dtype = Ref::take(PyObject_GetAttrString(tensor, "dtype"));
+  const Ref device = Ref::take(PyObject_GetAttrString(tensor, "device"));
+  const Ref value = dtype && device ? filled(number, dtype.get(), device.get()) : Ref();
+  return value ? PyObject_SetItem(tensor, place, value.get()) : -1;
+}
+
+TensorArguments::TensorArguments(std::span<PyObject* const> args, size_t positional, PyObject* kwnames) {
+  PyObject** const all[] = {&data, &dtype, &device};
+  known = positional <= std::size(all);
+  for (size_t i = 0; known && i < positional; ++i) *all[i] = args[i];
+  for (size_t i = positional; known && i < args.size(); ++i) {
+    PyObject* name = PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - positional));
+    const auto is = [&](const char* word) { return PyUnicode_CompareWithASCIIString(name, word) == 0; };
+    PyObject** const place = is("data") ? &data : is("dtype") ? &dtype : is("device") ? &device : nullptr;
+    known = place && !*place;
+    if (known) *place = args[i];
+  }
+  known = known && data;
+}
+
+bool Recorder::makes_tensor_of_reals(std::span<PyObject* const> args, size_t positional, PyObject* kwnames) {
+  if (!sketch_ || !sketch_->alive()) return false;
+  const TensorArguments given(args, positional, kwnames);
+  if (!given.known) return false;
+  c10::ScalarType dtype = c10::get_default_dtype_as_scalartype();
+  if (given.dtype && given.dtype != Py_None) {
+    if (!THPDtype_Check(given.dtype)) return false;
+    dtype = reinterpret_cast<THPDtype*>(given.dtype)->scalar_type;
+  }
+  if (real(given.data)) return fits_as_real(given.data, dtype);
+  if (!PyList_CheckExact(given.data) && !PyTuple_CheckExact(given.data)) return false;
+  bool any = false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(given.data); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(given.data, i);
+    if (!fits_as_real(item, dtype)) return false;
+    any = any || real(item);
+  }
+  return any;
+}
+
+PyObject* tensor_of_reals(std::span<PyObject* const> args, size_t positional, PyObject* kwnames) {
+  static PyObject* const stack = torch_function("stack");
+  const TensorArguments given(args, positional, kwnames);
+  if (!PyList_CheckExact(given.data) && !PyTuple_CheckExact(given.data))
+    return filled(given.data, given.dtype, given.device).release();
+  const Ref parts = Ref::take(PyList_New(0));
+  for (Py_ssize_t i = 0; parts && i < PySequence_Fast_GET_SIZE(given.data); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(given.data, i);
+    const Ref number = PyLong_CheckExact(item) ? Ref::take(PyNumber_Float(item)) : Ref::share(item);
+    const Ref part = number ? filled(number.get(), given.dtype, given.device) : Ref();
+    if (!part || PyList_Append(parts.get(), part.get()) < 0) return nullptr;
+  }
+  return parts && stack ? PyObject_CallOneArg(stack, parts.get()) : nullptr;
 }
 
 void Recorder::note_comparison(PyObject* left, PyObject* right, int op, bool outcome) {

@@ -112,6 +112,21 @@ Results index_add_(const Call& call) {
   if (!adds_at(call) || !alpha_is_plain(call)) return std::nullopt;
   return in_place(call, {}, tensor(call, 0)->dtype);
 }
+bool fills_at(const Call& call) {  // self, dim, index, number
+  const TensorType *self = tensor(call, 0), *index = tensor(call, 2);
+  if (!self || !index || !is_plain(self->dtype) || index->dtype != Dtype::kI64 || index->sizes.size() > 1) return false;
+  const auto value = operand(call, 3);
+  if (self->sizes.empty() || !dimension(call, 1, self->sizes.size()) || self->device != index->device) return false;
+  return value && value->wrapped && !types::is_complex(value->type.dtype) && number_fits(call, 3, self->dtype);
+}
+Results index_fill(const Call& call) {
+  if (!fills_at(call)) return std::nullopt;
+  auto result = fresh_like(call, *tensor(call, 0), tensor(call, 0)->dtype, MemoryFormat::kPreserve);
+  return result ? just(std::move(*result)) : std::nullopt;
+}
+Results index_fill_(const Call& call) {
+  return fills_at(call) ? in_place(call, {}, tensor(call, 0)->dtype) : std::nullopt;
+}
 Results index_copy(const Call& call) {
   if (!adds_at(call) || tensor(call, 2)->dtype != Dtype::kI64) return std::nullopt;
   const TensorType& self = *tensor(call, 0);
@@ -210,7 +225,26 @@ Results index(const Call& call) {
   return elementwise(call, all, std::nullopt, selection->source.dtype);
 }
 
+// x[mask] = value of one number, x[:, mask] = value: the dimension where the one mask begins. How many elements it
+// selects is nobody's business then.
+std::optional<size_t> masked_from(const Call& call) {
+  const TensorType *self = tensor(call, 0), *value = tensor(call, 2);
+  const auto* list = call.args.size() > 3 ? std::get_if<std::vector<graph::ValueId>>(&call.args[1]) : nullptr;
+  if (!self || !value || !list || list->empty() || !is_plain(self->dtype) || flag(call, 3) != false) return {};
+  if (!value->sizes.empty() || value->dtype != self->dtype || value->device != self->device) return {};
+  const size_t begin = list->size() - 1;
+  for (size_t d = 0; d < begin; ++d)
+    if ((*list)[d].valid()) return {};
+  if (!list->back().valid()) return {};
+  const TensorType& mask = call.type(list->back());
+  if (mask.dtype != Dtype::kBool || mask.device != self->device || mask.sizes.empty()) return {};
+  if (begin + mask.sizes.size() > self->sizes.size()) return {};
+  for (size_t d = 0; d < mask.sizes.size(); ++d)
+    if (!known(equal(call, mask.sizes[d], self->sizes[begin + d]))) return {};
+  return begin;
+}
 bool puts(const Call& call) {
+  if (masked_from(call)) return true;
   const auto selection = select(call);
   const TensorType* values = tensor(call, 2);
   if (!selection || !values || values->dtype != selection->source.dtype || values->device != selection->source.device)
@@ -399,7 +433,31 @@ bool index_add_equation(Body& b, loop::Equation& equation) {  // self, dim, inde
   b.base = std::get<ValueId>(b.call.args[0]);
   return finish_scatter(b, equation, at, value);
 }
+bool index_fill_equation(Body& b, loop::Equation& equation) {  // self, dim, index, number
+  const auto dim = dimension(b.call, 1, b.type.sizes.size());
+  if (!dim || !fills_at(b.call)) return false;
+  start_scatter(b, equation, std::nullopt);
+  const Sizes& places = b.type_of(2).sizes;
+  Sizes space = b.type.sizes;
+  space[*dim] = places.empty() ? Expr(1) : places[0];
+  Index at = b.open(space, equation.over);
+  const Element index = b.at(2, places.empty() ? Index() : Index{at[*dim]});
+  at[*dim] = position(b, index, b.type.sizes[*dim], Negative::kFromEnd);
+  b.base = std::get<ValueId>(b.call.args[0]);
+  return finish_scatter(b, equation, at, b.scalar(3));
+}
+bool masked_equation(Body& b, loop::Equation& equation, size_t begin) {
+  const ValueId mask = std::get<std::vector<ValueId>>(b.call.args[1]).back();
+  const auto first = b.index.begin() + static_cast<std::ptrdiff_t>(begin);
+  const Index at(first, first + static_cast<std::ptrdiff_t>(b.call.type(mask).sizes.size()));
+  b.dtype = Dtype::kBool;
+  const Element chosen = cast(Dtype::kBool, b.at(mask, at));
+  b.compute_as(b.type.dtype);
+  equation.value = cast(b.type.dtype, where(chosen, b.x(2), b.x(0))).term();
+  return true;
+}
 bool index_put_equation(Body& b, loop::Equation& equation) {  // self, indices, values, accumulate
+  if (const auto begin = masked_from(b.call)) return masked_equation(b, equation, *begin);
   const auto accumulate = flag(b.call, 3);
   const auto at = indexed(b.call, b.type);
   if (!accumulate || !at) return false;
@@ -471,6 +529,15 @@ constexpr Op kOps[] = {
      .may_raise_on_data = true,
      .functional = "aten::index_add"},
     {.name = "aten::index_copy", .type = index_copy, .may_raise_on_data = true, .equation = index_add_equation<false>},
+    {.name = "aten::index_fill.int_Scalar",
+     .type = index_fill,
+     .may_raise_on_data = true,
+     .equation = index_fill_equation},
+    {.name = "aten::index_fill_.int_Scalar",
+     .type = index_fill_,
+     .writes = kFirst,
+     .may_raise_on_data = true,
+     .functional = "aten::index_fill.int_Scalar"},
     {.name = "aten::index_put",
      .type = index_put,
      .may_raise_on_data = true,

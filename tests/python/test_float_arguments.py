@@ -65,6 +65,58 @@ NUMBERS = {
     "index_add": lambda x, s: x.index_add(0, torch.tensor([0, 0]), x[:2], alpha=s),
     "scatter": lambda x, s: x.scatter(1, torch.zeros(x.shape[0], 1, dtype=torch.long), s),
 }
+
+
+def assigned(x, place, s):
+    x = x * 1
+    x[place] = s
+    return x
+
+
+def stepped(x, s):
+    """Several assignments, one of them through a view, and a read of what was written."""
+    y = x * 2
+    y[0] = s
+    y[1:][:, 0] = s * 2
+    y[..., 3] += s
+    return y * x
+
+
+# Python makes a tensor of the number, and no operator sees it.
+TENSORS = {
+    "tensor": lambda x, s: x * torch.tensor(s),
+    "tensor of a dtype": lambda x, s: x * torch.tensor(s, dtype=torch.float64),
+    "tensor of halves": lambda x, s: x.bfloat16() + torch.tensor(s, dtype=torch.bfloat16),
+    "tensor on a device": lambda x, s: x * torch.tensor(s, device="cpu"),
+    "tensor by keyword": lambda x, s: x * torch.tensor(data=s),
+    "tensor of a list": lambda x, s: x * torch.tensor([s, 1.0, 2, s * 2]),
+    "tensor of a tuple": lambda x, s: x * torch.tensor((s, -s, 2.0, 1.0), dtype=torch.float64),
+    "tensor that is written to": lambda x, s: torch.tensor(s).add_(1) * x,
+    "as_tensor": lambda x, s: x * torch.as_tensor(s),
+    "as_tensor of a dtype": lambda x, s: x * torch.as_tensor(s, dtype=torch.float64),
+    "as_tensor of a list": lambda x, s: x * torch.as_tensor([s, 1.0, 2.0, 3.0]),
+    "scalar_tensor": lambda x, s: x * torch.scalar_tensor(s),
+    "full": lambda x, s: x * torch.full((4,), s),
+    "new_full": lambda x, s: x * x.new_full((4,), s),
+    "full_like": lambda x, s: x * torch.full_like(x, s),
+    "fill_": lambda x, s: x * torch.empty(4).fill_(s),
+    "fill_ of what has a gradient": lambda x, s: (x * 2).fill_(s) + x,
+    "masked_fill_": lambda x, s: (x * 2).masked_fill_(x > 0, s),
+    "index_fill": lambda x, s: x.index_fill(0, torch.tensor([0, 2]), s),
+    "index_fill_": lambda x, s: (x * 2).index_fill_(1, torch.tensor([1]), s),
+    "an index": lambda x, s: assigned(x, 0, s),
+    "a place": lambda x, s: assigned(x, (1, 2), s),
+    "a slice": lambda x, s: assigned(x, slice(1, 3), s),
+    "a column": lambda x, s: assigned(x, (slice(None), 1), s),
+    "all of it": lambda x, s: assigned(x, ..., s),
+    "a mask": lambda x, s: assigned(x, x > 0, s),
+    "a mask that is an input": lambda x, s: assigned(x, MASK, s),
+    "rows by their numbers": lambda x, s: assigned(x, torch.tensor([0, 2]), s),
+    "a list of rows": lambda x, s: assigned(x, [0, 2], s),
+    "halves": lambda x, s: assigned(x.half(), 0, s),
+    "several": stepped,
+}
+MASK = torch.tensor([[True, False, False, True], [False] * 4, [True] * 4])
 # Arguments that are doubles to torch: its doors take no symbol there.
 DOUBLES = {
     "layer_norm": lambda x, s: F.layer_norm(x, (4,), W[0], W[1], s),
@@ -85,7 +137,7 @@ DOUBLES = {
     "normal_": lambda x, s: torch.empty(3, 4).normal_(0.5, s) * x,
     "normal_ around it": lambda x, s: torch.empty(3, 4).normal_(s, 1.0) * x,
 }
-CASES = NUMBERS | DOUBLES
+CASES = NUMBERS | TENSORS | DOUBLES
 
 
 def holds(name, exact, train, values, grow=0):

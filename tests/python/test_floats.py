@@ -178,11 +178,11 @@ USES = {
 }
 # gelu of an infinity: torch's vectors of an x86 give NaN, so it is left out.
 # Most operators want the number itself: a constant of their recording. Of integers too, where torch truncates it.
-CONSTANTS = {"tensor", "tensor of a list", "copysign", "index_fill", "foreach list", "xlogy", "rms_norm", "norm", "huber", "attention", "isclose", "item assignment"}
-CONSTANTS_OF_INTEGERS = {"pad", "nan_to_num", "threshold", "addmm", "addmm alpha", "full", "full_like", "fill_", "masked_fill", "addcmul", "maximum", "scatter", "index_add"}
+CONSTANTS = {"copysign", "foreach list", "xlogy", "rms_norm", "norm", "huber", "attention", "isclose"}
+CONSTANTS_OF_INTEGERS = {"pad", "nan_to_num", "threshold", "addmm", "addmm alpha", "full", "full_like", "fill_", "masked_fill", "addcmul", "maximum", "scatter", "index_add", "index_fill", "item assignment"}
 # torch converts an argument that is a number to the element type, and some kernels refuse one that is too large: 1e300 has a graph of its own.
 NUMBERS = {"s - x", "x % s", "x ** s", "s ** x", "x > s", "x == s", "s <= x", "where", "masked_fill", "fmod", "remainder", "rsub", "scatter", "index_add", "power above 0",
-           "pad", "linspace", "leaky_relu", "elu", "threshold", "softplus", "hardtanh", "addmm", "addmm alpha"}
+           "pad", "linspace", "leaky_relu", "elu", "threshold", "softplus", "hardtanh", "addmm", "addmm alpha", "tensor", "tensor of a list", "index_fill", "item assignment"}
 # So has NaN, where it is the only limit: eager's answer depends on the place of the element in its vectors.
 ONE_LIMIT = {"hardtanh", "clamp_min", "clamp by a maximum", "clamp in place"}
 
@@ -214,7 +214,7 @@ def test_a_float_is_a_python_number(use, dtype):
         expected, got = answer(f, (x, value)), answer(c, (x, value))
         assert bits(expected) == bits(got), (value, expected, got)
     inexact = dtype.is_floating_point or dtype.is_complex
-    constant = use in CONSTANTS or (use in CONSTANTS_OF_INTEGERS and not inexact) or (use in ("lerp", "nan_to_num") and dtype.is_complex)
+    constant = use in CONSTANTS or (use in CONSTANTS_OF_INTEGERS and not inexact) or (use in ("lerp", "nan_to_num", "item assignment") and dtype.is_complex)
     if not constant and not isinstance(answer(f, (x, 0.3)), tuple):
         assert graphs() <= 2 + (use in NUMBERS) + (use in ONE_LIMIT), magneto.report()
 

@@ -477,3 +477,26 @@ def test_integers_between_which_a_float_lies(weight):
     for _ in range(3):
         have, want = c(x, y, weight), torch.lerp(x, y, weight)
         assert have.dtype == want.dtype and torch.allclose(have, want, rtol=1e-2 if weight.dtype is torch.bfloat16 else 1e-5)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("shape, masked", [((3, 4), (0, 2)), ((3, 4), (0, 1)), ((3, 4), (1, 2)), ((2, 3, 4), (1, 2)), ((2, 3, 4), (1, 3)), ((0, 4), (0, 1)), ((5,), (0, 1))])
+def test_numbers_that_are_assigned_to_a_mask(shape, masked, dynamic):
+    """One kernel, whatever the mask selects; a mask that does not fit is refused as in eager."""
+    def f(x, mask, number):
+        y = (x * 2).transpose(0, -1).contiguous().transpose(0, -1)
+        y[(slice(None),) * masked[0] + (mask,)] = number
+        z = torch.cat([x, x], -1)[..., ::2]
+        z[(slice(None),) * masked[0] + (mask,)] = 0.5
+        return y, z
+
+    magneto.reset()
+    c = magneto.compile(f, dynamic=dynamic)
+    for k in range(3):
+        x, mask = torch.randn(shape), torch.rand(shape[masked[0]:masked[1]]) > 0.3 * k
+        for number in (torch.tensor(0.25), 1):
+            have, want = c(x, mask, number), f(x, mask, number)
+            assert all(torch.equal(a, b) and a.stride() == b.stride() for a, b in zip(have, want))
+    assert "call aten::index_put" not in str(magneto.report())
+    with pytest.raises(IndexError):
+        c(torch.randn(shape), torch.ones(9, dtype=torch.bool), 1)

@@ -19,6 +19,7 @@
 #include "aten/again_internal.h"
 #include "aten/chain_internal.h"
 #include "aten/convert_internal.h"
+#include "aten/onward_internal.h"
 #include "aten/program.h"
 #include "aten/trace.h"
 #include "base/check.h"
@@ -754,12 +755,14 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
 void MagnetoBackward::lead_to_roots(const variable_list& results, const Tensors& again,
                                     const std::vector<NodePtr>& there_before) {
   std::unordered_map<autograd::Edge, autograd::Edge> onward;
+  std::unordered_map<autograd::Node*, std::vector<std::pair<uint32_t, autograd::Edge>>> of_node;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto lead = [&](size_t t, const autograd::Node* to, size_t input_nr) {
       if (!to || !again[t].grad_fn() || input_nr >= to->num_inputs()) return;
-      onward[autograd::impl::gradient_edge(again[t])] =
-          autograd::Edge(const_cast<autograd::Node*>(to)->getptr(), static_cast<uint32_t>(input_nr));
+      const autograd::Edge from = autograd::impl::gradient_edge(again[t]);
+      onward[from] = autograd::Edge(const_cast<autograd::Node*>(to)->getptr(), static_cast<uint32_t>(input_nr));
+      of_node[from.function.get()].emplace_back(from.input_nr, onward[from]);
     };
     if (!plan_->joint.has_output_nodes()) lead(0, this, 0);
     for (const std::vector<size_t>& made : plan_->joint.nodes)
@@ -785,6 +788,7 @@ void MagnetoBackward::lead_to_roots(const variable_list& results, const Tensors&
         meet(edge.function);
     }
   }
+  for (const auto& [node, edges] : of_node) lead_on(*node, edges);
 }
 
 }  // namespace magneto::aten

@@ -281,16 +281,30 @@ HOOKED = {
     "of one operator": lambda x: torch.std_mean(x, 0),
     "in place": lambda x: (x * 2).tanh_(),
     "one that saves its input": lambda x: (x * 2).sin(),
+    "one that saves another result": lambda x: F.group_norm(x * 2, 1, eps=1),
+    "two that save other results": lambda x: two_that_save_other_results(F.group_norm(x * 2, 1, eps=1)),
+    "layer norm": lambda x: F.layer_norm(x * 2, (3,)),
+    "a part of it": lambda x: a_part_of_it_written_to(x * 2),
 }
+
+
+def two_that_save_other_results(y):
+    return y, F.group_norm(y.exp(), 1, eps=1)
+
+
+def a_part_of_it_written_to(y):
+    y[0].sigmoid_()
+    return y
 
 
 def one_of_the_other(y):
     return y, y.tanh()
 
 
+@pytest.mark.parametrize("to_the_end", [False, True])
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("name", HOOKED)
-def test_hooks_of_outputs_in_second_gradients(name, together):
+def test_hooks_of_outputs_in_second_gradients(name, together, to_the_end):
     """An operator that saved its result has a gradient that depends on the result: its hooks are called again."""
     def seen(f):
         torch.manual_seed(5)
@@ -307,7 +321,7 @@ def test_hooks_of_outputs_in_second_gradients(name, together):
         loss = d.square().sum() + (sum(y.sum() for y in ys) if together else 0)
         (e,) = torch.autograd.grad(loss, x, create_graph=True)
         lines.append(("second", e.detach().clone()))
-        for handle in handles:
+        for handle in handles if not to_the_end else ():
             handle.remove()
         if e.requires_grad:
             e.sum().backward()

@@ -1,0 +1,14 @@
+// aten/onward_internal.h: a node of a program that was made again hands its gradients to the node that the caller has.
+#pragma once
+#include <utility>
+#include <vector>
+
+#include "aten/backward_node_internal.h"
+
+namespace magneto::aten {
+
+/// From now on, a gradient that comes to one of these inputs of the node goes to the other edge instead. That edge is a
+/// way of every gradient that comes to the node: where only others came, it brings none, and the engine comes there.
+void lead_on(torch::autograd::Node& made_again, const std::vector<std::pair<uint32_t, torch::autograd::Edge>>& onward);
+
+}  // namespace magneto::aten

@@ -36,6 +36,7 @@ void Recorder::let_all_go() {
   std::vector<PyObject*> held;
   held.swap(held_);
   for (auto& [container, copy] : std::exchange(originals_, {})) held.push_back(copy);
+  const auto replaced = std::exchange(replaced_, {});
   const std::vector<Pending> effects = std::exchange(effects_, {});
   table_.clear();
   mortal_.clear();

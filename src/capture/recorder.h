@@ -341,6 +341,8 @@ class Recorder final : public Semantics, public Provenance {
   void record_set(Effect::Kind kind, PyObject* target, PyObject* key, PyObject* value, bool generic);
   int record_call(PyObject* callable, PyObject* const* args, size_t count);
   void snapshot(PyObject* container);  ///< its content before the first change
+  /// One entry of a dict is about to be set, or taken away, for the first time or again.
+  void remember(PyObject* dict, PyObject* key);
   bool is_dirty(PyObject* dict, PyObject* key);
   bool is_rewritten(PyObject* holder, PyObject* key);  ///< what it holds there may be of the recording's making
   void make_dirty(PyObject* dict, PyObject* key);
@@ -380,7 +382,8 @@ class Recorder final : public Semantics, public Provenance {
   std::unordered_map<PyObject*, PyObject*> ids_;  // an int that id() gave -> the object
   std::unordered_set<PyObject*> listed_, typed_, functions_, guarded_tensors_;
   std::set<std::pair<PyObject*, PyObject*>> keyed_, members_, reads_;
-  std::unordered_map<PyObject*, PyObject*> originals_;  // owned copies
+  std::unordered_map<PyObject*, PyObject*> originals_;                        // owned copies
+  std::unordered_map<PyObject*, std::vector<std::pair<Ref, Ref>>> replaced_;  // what dicts held at keys that were set
   std::set<std::pair<PyObject*, std::string>> dirty_keys_;
   std::vector<Ref> dirty_refs_;
   std::unordered_set<PyObject*> state_dirty_;

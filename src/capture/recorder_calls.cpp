@@ -693,7 +693,10 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       } else if (!is_made(first)) {
         return stop(self, Stop::kUnknownObject, name);
       }
-      if (is_outside(first)) taken_away(attribute_there(first, attribute));
+      if (is_outside(first)) {
+        taken_away(attribute_there(first, attribute));
+        remember(instance_dict(first), attribute);
+      }
       PyObject* result = raw();
       if (result && is_outside(first)) {
         record_set(Effect::Kind::kSetAttr, first, attribute, value, true);

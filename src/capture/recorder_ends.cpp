@@ -266,10 +266,20 @@ void Recorder::snapshot(PyObject* container) try {
     copy = PyList_GetSlice(container, 0, PyList_GET_SIZE(container));
   else if (PyAnySet_Check(container))
     copy = PySet_New(container);
-  if (copy)
-    originals_.emplace(container, copy);
-  else
-    PyErr_Clear();
+  if (!copy) return PyErr_Clear();
+  originals_.emplace(container, copy);
+  if (const auto replaced = replaced_.find(container); replaced != replaced_.end())
+    for (const auto& [key, value] : replaced->second)
+      if ((value ? PyDict_SetItem(copy, key.get(), value.get()) : PyDict_DelItem(copy, key.get())) < 0) PyErr_Clear();
+} catch (const std::exception& error) {
+  fault(error.what());
+}
+
+void Recorder::remember(PyObject* dict, PyObject* key) try {
+  if (!dict || originals_.count(dict) || is_dirty(dict, key)) return;
+  PyObject* value = PyDict_GetItemWithError(dict, key);
+  PyErr_Clear();
+  replaced_[dict].emplace_back(Ref::share(key), Ref::share(value));
 } catch (const std::exception& error) {
   fault(error.what());
 }

@@ -37,6 +37,7 @@ int Recorder::store_global(Activation& self, PyObject* name, PyObject* value) {
   if (!info(globals)) enter_outside(globals, guards().sources.pinned({}, nullptr));
   if (!value) note_key(self, globals, name, nullptr, {});  // what is deleted must be there at every call
   taken_away(PyDict_GetItemWithError(globals, name));
+  remember(globals, name);
   int status = Semantics::store_global(self, name, value);
   if (status == 0) {
     record_set(Effect::Kind::kSetItem, globals, name, value, true);
@@ -340,6 +341,7 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
     if (PyObject* dict = instance_dict(owner); !value && dict && is_outside(owner))
       note_key(self, dict, name, owner, source_of(owner));
     taken_away(attribute_there(owner, name));
+    remember(instance_dict(owner), name);
     int status = Semantics::store_attr(self, owner, name, value);
     if (status == 0) {
       record_set(Effect::Kind::kSetAttr, owner, name, value, true);
@@ -360,6 +362,7 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
   if (PyModule_Check(owner)) {
     if (!value) note_key(self, PyModule_GetDict(owner), name, nullptr, source_of(owner));
     taken_away(attribute_there(owner, name));
+    remember(PyModule_GetDict(owner), name);
     int status = Semantics::store_attr(self, owner, name, value);
     if (status == 0) {
       record_set(Effect::Kind::kSetAttr, owner, name, value, false);
@@ -390,6 +393,7 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
     }
   }
   taken_away(attribute_there(owner, name));
+  remember(instance_dict(owner), name);
   int status = Semantics::store_attr(self, owner, name, value);
   if (status == 0) {
     record_set(Effect::Kind::kSetAttr, owner, name, value, true);

@@ -551,6 +551,7 @@ bool Recorder::note_all(Activation& self, PyObject* container, Reader reader) tr
     return false;
   }
   note_class(container);
+  if (replaced_.count(container)) snapshot(container);
   auto original = originals_.find(container);
   PyObject* content = original == originals_.end() ? container : original->second;
   SourceId source = known->source;

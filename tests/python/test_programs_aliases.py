@@ -645,3 +645,45 @@ def test_what_a_list_held_before_it_was_changed_is_guarded(change, read, place):
             holder = items if place == "an argument" else types.SimpleNamespace(items=items)
             answers.append((function(holder, t).item(), len(items)))
         assert answers[0] == answers[1]
+
+
+DICT_CHANGES = {
+    "update": lambda o: vars(o).update(q=1), "pop": lambda o: vars(o).pop("nothing", None), "pop what is there": lambda o: vars(o).pop("extra", None),
+    "setdefault": lambda o: vars(o).setdefault("r", 1), "item": lambda o: vars(o).__setitem__("q", 2), "length": lambda o: len(vars(o)),
+    "loop": lambda o: [name for name in vars(o)], "copy": lambda o: vars(o).update(dict(vars(o))),
+}
+KEPT = types.SimpleNamespace(s=0)
+KEPT_MODULE = torch.nn.Module()
+
+
+@pytest.mark.parametrize("owner", ["an argument", "a global", "a module"])
+@pytest.mark.parametrize("how", ["=", "setattr", "object.__setattr__"])
+@pytest.mark.parametrize("change", DICT_CHANGES)
+def test_an_attribute_is_set_before_its_dict_is_looked_at_as_a_whole(change, how, owner):
+    def f(x, o):
+        o = {"an argument": o, "a global": KEPT, "a module": KEPT_MODULE}[owner]
+        if how == "=":
+            o.s = x * 3
+        elif how == "setattr":
+            setattr(o, "s", x * 3)
+        else:
+            object.__setattr__(o, "s", x * 3)
+        DICT_CHANGES[change](o)
+
+    kept = {"an argument": types.SimpleNamespace(s=0), "a global": KEPT, "a module": KEPT_MODULE}[owner]
+    kept.extra = 1
+    compiled = magneto.compile(f)
+    for _ in range(4):
+        x = randn(2)
+        compiled(x, kept)
+        assert torch.equal(kept.s, x * 3)
+
+
+def test_a_global_is_set_before_all_of_them_are_looked_at():
+    module = types.ModuleType("program")
+    exec("def f(x):\n    global S\n    S = x * 3\n    globals().update(R=1)\n    globals().pop('nothing', None)", vars(module))
+    compiled = magneto.compile(module.f)
+    for _ in range(4):
+        x = randn(2)
+        compiled(x)
+        assert torch.equal(module.S, x * 3)

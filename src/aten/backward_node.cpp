@@ -129,6 +129,7 @@ Backward TrainingPlan::make_backward(const JointOf& asked, const std::vector<boo
   for (const Saved& one : part.saved) made.reads.push_back(one.is_read);
   made.tangents = std::move(part.tangents);
   made.passed = find_passed(part.backward, made.tangents);
+  made.shared = find_shared(part.backward);
   made.run = compile(std::move(part.backward), std::move(constants), "backward");
   return made;
 }
@@ -141,6 +142,7 @@ const Backward& TrainingPlan::full() const {
 void TrainingPlan::set_full(Backward full, std::vector<at::Tensor> constants) {
   full_ = std::move(full);
   full_.passed = find_passed(facts.backward, full_.tangents);
+  full_.shared = find_shared(facts.backward);
   full_constants_ = std::move(constants);
 }
 
@@ -409,6 +411,13 @@ variable_list MagnetoBackward::run(const Backward& backward, variable_list tange
   const Executable::Failure failure = backward.run->run(inputs, symbols, gradients);
   if (failure.error) std::rethrow_exception(failure.error);
   for (auto& [gradient, made] : handed_on) gradients[gradient] = std::move(made);
+  for (const std::vector<size_t>& views : backward.shared.views) {
+    const bool all = std::all_of(views.begin(), views.end(), [this](size_t g) { return may_be_leaf(g); });
+    for (const size_t gradient : views)
+      if (!(all && gradient == views.back()) && gradients[gradient].defined() && may_be_leaf(gradient))
+        gradients[gradient] = gradients[gradient].clone();
+  }
+  for (const auto& [gradient, first] : backward.shared.same) gradients[gradient] = gradients[first];
   return {gradients.begin(), gradients.end()};
 }
 
@@ -598,6 +607,13 @@ at::Tensor MagnetoBackward::original(const Original& of, const std::string& name
   if (!impl) refuse_again(name + " is gone", "keep a reference to it until then, or leave this function uncompiled");
   if (!is_as_it_was(of)) refuse_again(name + " was changed in place since", "clone it before it is changed");
   return at::Tensor(std::move(impl));
+}
+
+bool MagnetoBackward::may_be_leaf(size_t gradient) const {
+  if (gradient >= plan_->examples.size()) return false;   // of a stop
+  if (originals.empty()) return true;                     // they were let go
+  const auto tensor = originals[gradient].tensor.lock();  // a leaf whose gradient is kept is alive
+  return tensor && at::Tensor(tensor).is_leaf();
 }
 
 bool MagnetoBackward::is_stored(size_t input) const {

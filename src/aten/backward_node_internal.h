@@ -33,6 +33,7 @@ struct Backward {
   std::vector<size_t> tangents;                   ///< the inputs behind the saved values
   std::vector<std::vector<bool>> reached_by;      ///< Joint::reached_by
   std::vector<Passed> passed = {};                ///< gradients that are tangents, or views of them
+  SharedGradients shared = {};                    ///< gradients in one memory
   std::string reason = {};                        ///< why there is none
   std::vector<types::Condition> conditions = {};  ///< for sizes that these hold for; those of the forward hold anyway
   bool is_for(std::span<const int64_t> symbols) const {
@@ -233,6 +234,7 @@ class MagnetoBackward : public torch::autograd::Node {
   torch::autograd::variable_list run(const Backward& backward, torch::autograd::variable_list tangents, bool last);
   TrainingPlan::There there(const std::vector<bool>& looked, const torch::autograd::variable_list& tangents) const;
   bool is_stored(size_t input) const;
+  bool may_be_leaf(size_t gradient) const;
   /// Only torch's own formulas give the gradients that are asked for.
   bool must_repeat(const std::vector<bool>& looked, const torch::autograd::variable_list& tangents) const;
   torch::autograd::variable_list repeat(const std::vector<bool>& looked, const torch::autograd::variable_list& tangents,

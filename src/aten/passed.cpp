@@ -5,8 +5,12 @@
 #include <ATen/ops/_neg_view.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <unordered_map>
 
 #include "ops/op.h"
+#include "types/overlap.h"
 
 namespace magneto::aten {
 
@@ -78,6 +82,63 @@ std::vector<Passed> find_passed(const Graph& backward, std::span<const size_t> t
       return ops::find(view_that_makes(backward, view)->op)->by_strides;
     });
   }
+  return found;
+}
+
+// Which of these values, all over one memory, may have places in common with others. Parts of a cat have none.
+static std::vector<size_t> overlapping(const Graph& graph, std::vector<size_t> gradients) {
+  constexpr size_t kMost = 64;  // that are compared one by one
+  const auto type = [&](size_t g) -> const types::TensorType& { return graph.value(graph.outputs[g]).type; };
+  const auto begin = [&](size_t g) { return type(g).offset.constant(); };
+  const auto end = [&](size_t g) {  // behind the last place
+    std::optional<int64_t> last = begin(g);
+    for (size_t d = 0; last && d < type(g).sizes.size(); ++d) {
+      const auto size = type(g).sizes[d].constant(), stride = type(g).strides[d].constant();
+      last = size && stride ? std::optional(*last + (*size - 1) * *stride) : std::nullopt;
+    }
+    return last ? std::optional(*last + 1) : std::nullopt;
+  };
+  std::vector<size_t> found;
+  const auto compare = [&](std::span<const size_t> some) {
+    for (const size_t a : some) {
+      const bool is_alone = some.size() <= kMost && std::all_of(some.begin(), some.end(), [&](size_t b) {
+                              return a == b || types::overlap(type(a), type(b)) == types::Overlap::kNone;
+                            });
+      if (!is_alone) found.push_back(a);
+    }
+  };
+  if (!std::all_of(gradients.begin(), gradients.end(), [&](size_t g) { return end(g).has_value(); })) {
+    compare(gradients);
+    return found;
+  }
+  std::stable_sort(gradients.begin(), gradients.end(), [&](size_t a, size_t b) { return begin(a) < begin(b); });
+  for (size_t first = 0, next = 0; first < gradients.size(); first = next) {
+    int64_t reached = *end(gradients[next++]);
+    for (; next < gradients.size() && *begin(gradients[next]) < reached; ++next)
+      reached = std::max(reached, *end(gradients[next]));
+    compare(std::span(gradients).subspan(first, next - first));
+  }
+  return found;
+}
+
+SharedGradients find_shared(const Graph& backward) {
+  SharedGradients found;
+  std::unordered_map<ValueId, size_t> first;
+  std::map<ValueId, std::vector<size_t>> of_root;
+  for (size_t g = 0; g < backward.outputs.size(); ++g) {
+    ValueId id = backward.outputs[g];
+    if (!id.valid()) continue;
+    if (const auto [place, is_new] = first.try_emplace(id, g); !is_new) {
+      found.same.emplace_back(g, place->second);
+      continue;
+    }
+    while (const Node* view = view_that_makes(backward, id)) id = std::get<ValueId>(view->args[0]);
+    std::vector<size_t>& gradients = of_root[id];
+    gradients.insert(id == backward.outputs[g] ? gradients.begin() : gradients.end(), g);
+  }
+  for (auto& [root, gradients] : of_root)
+    if (auto views = overlapping(backward, std::move(gradients)); views.size() > 1)
+      found.views.push_back(std::move(views));
   return found;
 }
 

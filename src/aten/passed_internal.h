@@ -1,9 +1,10 @@
-// aten/passed_internal.h: gradients that a backward does not compute but hands on.
+// aten/passed_internal.h: gradients that a backward does not compute but hands on, and those that share memory.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "aten/program.h"
@@ -25,5 +26,14 @@ std::vector<Passed> find_passed(const graph::Graph& backward, std::span<const si
 /// The gradient from the tangent as it came; `laid_out` is what the kernels read for it. Undefined: theirs will do.
 at::Tensor hand_on(const Passed& passed, const at::Tensor& tangent, const at::Tensor& laid_out,
                    std::span<const int64_t> symbols);
+
+/// Gradients in one memory. A leaf takes a gradient over as it is where nobody else holds that tensor, and adds to it
+/// later: what two leaves take must not share memory. (Eager lets them, where both gradients are views.)
+struct SharedGradients {
+  std::vector<std::pair<size_t, size_t>> same;  ///< a gradient, and an earlier one that is the same tensor
+  std::vector<std::vector<size_t>>
+      views;  ///< different tensors over the same memory; what they are views of comes first
+};
+SharedGradients find_shared(const graph::Graph& backward);
 
 }  // namespace magneto::aten

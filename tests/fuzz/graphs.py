@@ -152,6 +152,13 @@ RARE = re.compile(r"out=|index_fill_|index_copy_|masked_scatter_|reduce=|scatter
                   r"|unique|masked_select|one_hot|cov\(|\.values|detach_|\[v\d+ > 0\]|where\(v\d+ > 0\)|fuzz\.(unknown|shifted)|addmm_|baddbmm_")
 
 
+def summed(g):
+    """All inputs, each as it is or as a view, added up."""
+    looks = ["{}", "{}", "{}", "{}.view(-1).view({}.shape)", "{}.clone()", "{}.unsqueeze(0).squeeze(0)"]
+    terms = [g.one_of(*looks).replace("{}", str(v)) for v in g.vars()]
+    return g.one_of("torch.relu({})", "torch.tanh({})", "({}).sin()", "{}", "F.layer_norm({}, (1,))", "({}).sum()").format(g.one_of(" + ", " + ", " - ").join(terms))
+
+
 class Maker:
     MOST = 400  # elements of a tensor
 
@@ -159,6 +166,7 @@ class Maker:
         self.rng, self.device = random.Random(f"graph {seed} {number}"), device
         self.avoid, self.offsets = avoid and re.compile(avoid), offsets
         self.common = self.rng.random() < 0.6
+        self.first, self.most = None, 15  # a template; lines
 
     def layout(self, sizes):
         rng, rank = self.rng, len(sizes)
@@ -191,6 +199,14 @@ class Maker:
         if rng.random() < 0.1:  # more than one vector, row or warp
             self.pool[rng.randrange(3)] = rng.choice([17, 33, 64, 130])
         letters = iter("ABCDEFGH")
+        if program.mode == "grad" and rng.random() < 0.12:  # parameters of one shape: their gradients may be one tensor
+            sizes, dtype = self.sizes(), main if main in ("f32", "f64", "bf16") else "f32"
+            for k in range(rng.randint(2, 4)):
+                letter = next(letters)
+                program.storages[letter] = {}
+                program.inputs.append(Input(f"x{k}", dtype, sizes, storage=letter, grad=rng.random() < 0.9))
+            self.first, self.most = summed, 5
+            return
         for k in range(rng.randint(1, 4)):
             name, sizes = f"x{k}", self.sizes()
             if program.inputs and rng.random() < 0.05:
@@ -281,10 +297,12 @@ class Maker:
         families = {name: rng.uniform(0.3, 1.0) * weight for name, weight in (("view", 3.0), ("inplace", 3.0), ("compute", 2.0), ("library", 2.0))}
         totals = {name: sum(w for w, family, _ in TABLE if family == name) for name in families}
         weights = [w * families[family] / totals[family] for w, family, _ in TABLE]
-        wanted, block, left = rng.randint(3, 15), "", 0
+        wanted, block, left = rng.randint(min(3, self.most - 2), self.most), "", 0
         errors = rng.random() < 0.03
         torch.manual_seed(1)
         with observe.MODES[program.mode](), Watch():
+            if self.first and (line := self.line(g, self.first, "", False)):
+                program.lines.append(("", line))
             for _ in range(wanted * 5):
                 if len(program.lines) >= wanted:
                     break

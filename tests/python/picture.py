@@ -222,8 +222,10 @@ class Picture:
         try:
             torch.autograd.backward(self.outputs, weights)
         except RuntimeError as error:
-            first = scrub(str(error)).splitlines()[0]
+            first = re.sub(r"(modified by an inplace operation): .*", r"\1", scrub(str(error)).splitlines()[0])  # which tensor an operator saved, torch decides
             self.add("backward", f"raised {type(error).__name__}: {first}")
+            for _, t in self.leaves:  # what came through before depends on the engine's order
+                t.grad = None
         for path, t in self.leaves:
             if t.grad is None:
                 self.add(f"{path}.grad after backward", "None")

@@ -613,7 +613,8 @@ bool MagnetoBackward::may_be_leaf(size_t gradient) const {
   if (gradient >= plan_->examples.size()) return false;   // of a stop
   if (originals.empty()) return true;                     // they were let go
   const auto tensor = originals[gradient].tensor.lock();  // a leaf whose gradient is kept is alive
-  return tensor && at::Tensor(tensor).is_leaf();
+  const auto* meta = tensor ? autograd::impl::get_autograd_meta(at::Tensor(tensor)) : nullptr;
+  return meta && !meta->grad_fn_;  // to ask a view may be refused
 }
 
 bool MagnetoBackward::is_stored(size_t input) const {

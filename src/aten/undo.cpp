@@ -74,6 +74,15 @@ static at::Tensor distinct_places(at::Tensor tensor) {
   return tensor;
 }
 
+/// Nothing: torch tells none. Such a view is one of several results, and what it looks at was written to.
+static std::optional<torch::autograd::Edge> history_of(const at::Tensor& tensor) {
+  try {
+    return torch::autograd::Edge(tensor.grad_fn(), static_cast<uint32_t>(tensor.output_nr()));
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+}
+
 Undo::Undo(const Plan& plan, std::span<const at::Tensor> inputs) {
   const BelowAutograd below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
   for (const Plan::Input& input : plan.inputs) {
@@ -84,7 +93,7 @@ Undo::Undo(const Plan& plan, std::span<const at::Tensor> inputs) {
                      .memory = memory,
                      .content = memory.clone(),
                      .detached = detached,
-                     .history = {tensor.grad_fn(), static_cast<uint32_t>(tensor.output_nr())},
+                     .history = history_of(tensor),
                      .version = tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version())});
   }
 }
@@ -93,7 +102,7 @@ bool Undo::take_back() {
   for (const Kept& kept : kept_) {
     const at::Tensor &now = kept.tensor, &before = kept.detached;
     if (now.sizes() != before.sizes() || now.strides() != before.strides() || !now.is_alias_of(before) ||
-        now.storage_offset() != before.storage_offset() || (now.is_view() && now.grad_fn() != kept.history.function))
+        now.storage_offset() != before.storage_offset() || (now.is_view() && history_of(now) != kept.history))
       return false;
   }
   const BelowAutograd below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
@@ -102,8 +111,8 @@ bool Undo::take_back() {
     if (kept.tensor.is_inference()) continue;
     c10::VariableVersion counter = torch::autograd::impl::version_counter(kept.tensor);  // shared with the tensor
     counter.set_version(static_cast<int64_t>(kept.version));
-    if (kept.tensor.grad_fn() != kept.history.function)
-      torch::autograd::impl::set_gradient_edge(kept.tensor, kept.history);
+    if (kept.history && history_of(kept.tensor) != kept.history)
+      torch::autograd::impl::set_gradient_edge(kept.tensor, *kept.history);
   }
   return true;
 }

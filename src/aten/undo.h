@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,9 +35,9 @@ class Undo {
  private:
   struct Kept {
     at::Tensor tensor;
-    at::Tensor memory, content;     ///< what may be written to, and what was there
-    at::Tensor detached;            ///< sizes, strides and storage as they were
-    torch::autograd::Edge history;  ///< none: it has no grad_fn
+    at::Tensor memory, content;                    ///< what may be written to, and what was there
+    at::Tensor detached;                           ///< sizes, strides and storage as they were
+    std::optional<torch::autograd::Edge> history;  ///< without a function: it has no grad_fn
     uint32_t version = 0;
   };
   std::vector<Kept> kept_;

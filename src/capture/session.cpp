@@ -62,6 +62,17 @@ static bool repeat(const Effect& effect, BuildContext& built) {
   return false;
 }
 
+/// Whatever ends the scope, the lock is held again after it.
+class WithoutGil {
+ public:
+  WithoutGil() : thread_(PyEval_SaveThread()) {}
+  ~WithoutGil() { PyEval_RestoreThread(thread_); }
+  WithoutGil(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* const thread_;
+};
+
 static Outcome replay(Segment& segment, GuardContext& context, BuildContext& built, bool* changed) {
   fault_point("replay");
   built.guards = &context;
@@ -78,9 +89,8 @@ static Outcome replay(Segment& segment, GuardContext& context, BuildContext& bui
     try {
       torch::PyWarningHandler warnings;
       {
-        PyThreadState* thread = PyEval_SaveThread();
+        const WithoutGil others_may_run;
         failure = segment.executable->run({inputs.data(), inputs.size()}, context.symbols, outputs);
-        PyEval_RestoreThread(thread);
       }
       if (failure.error) warnings.set_in_exception();
     } catch (const python_error&) {

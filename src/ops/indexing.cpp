@@ -293,14 +293,19 @@ Element position(Body& b, Element index, const Expr& size, Negative negative) {
   return checked(at, b.size(size));
 }
 
+// Without elements, no index is read: torch's kernels check it all the same.
+bool has_no_elements(const Body& b) {
+  return std::any_of(b.type.sizes.begin(), b.type.sizes.end(), [](const Expr& size) { return size == Expr(0); });
+}
 Element embedding_body(Body& b) {  // weight, indices
+  if (has_no_elements(b)) return b.decline();
   const Index at(b.index.begin(), b.index.end() - 1);
   return b.at(0, {position(b, b.at(1, at), b.type_of(0).sizes[0], Negative::kWrong), b.index.back()});
 }
 Element index_select_body(Body& b) {  // self, dim, index
   const TensorType& self = b.type_of(0);
   const auto dim = dimension(b.call, 1, self.sizes.size());
-  if (!dim || self.sizes.empty()) return b.decline();
+  if (!dim || self.sizes.empty() || has_no_elements(b)) return b.decline();
   Index at = b.index;
   const Index of_index = b.type_of(2).sizes.empty() ? Index() : Index{b.index[*dim]};
   at[*dim] = position(b, b.at(2, of_index), self.sizes[*dim], Negative::kWrong);

@@ -191,3 +191,27 @@ def test_what_was_written_beside_an_input_is_taken_back(backend):
                 answer = str(error)
             seen.append((answer, memory.tolist(), x._version))
         assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("backend", ["eager", None])
+@pytest.mark.parametrize("write", [lambda v, i: v.view(torch.uint8)[..., :1].mul_(i), lambda v, i: v.detach()[0, i].zero_()])
+def test_a_view_that_torch_tells_no_history_of(write, backend):
+    """One of several results, whose memory was written to: whoever asks for its history is refused, who writes its bytes is not."""
+    def f(v, i):
+        with torch.no_grad():
+            write(v, i)
+        return v.detach()[0, i] + 1
+
+    compiled = magneto.compile(f, **({"backend": backend} if backend else {}))
+    for index in (0, 1, 2, 0, 7, 1):
+        seen = []
+        for call in (f, compiled):
+            x = torch.arange(12.0, dtype=torch.float64).reshape(3, 4).requires_grad_() * 1
+            v = x.split(1, 0)[0]
+            x[2:].mul_(2)
+            try:
+                answer = call(v, torch.tensor(index, dtype=torch.uint8).long()).tolist()
+            except (IndexError, RuntimeError) as error:
+                answer = str(error)
+            seen.append((answer, x.tolist()))
+        assert seen[0] == seen[1]

@@ -64,6 +64,16 @@ def test_an_index_is_checked_whoever_reads_it(trained, shape, dynamic):
     assert not wrong, wrong
 
 
+@pytest.mark.parametrize("trained", [False, True], ids=["plain", "trained"])
+@pytest.mark.parametrize("operator", [lambda x, i: x.index_select(0, i), lambda x, i: F.embedding(i, x), lambda x, i: x[i], lambda x, i: x.index_fill(0, i, 1.0)])
+def test_an_index_is_checked_though_no_element_is_read(operator, trained):
+    compiled = magneto.compile(operator)
+    for i in (FINE, FINE, BAD, FINE, BAD):
+        x = torch.ones(2, 0).requires_grad_(trained)
+        expected, got = answer(operator, x, i), answer(compiled, x, i)
+        assert (expected == got if isinstance(expected, tuple) else torch.equal(expected, got))
+
+
 NUMBERS = {
     "remainder_": lambda x: x.long().remainder_(0), "remainder": lambda x: x.long() % 0, "remainder by false": lambda x: x.long().remainder_(False), "fmod_": lambda x: x.long().fmod_(0), "floor_divide_": lambda x: x.long().floor_divide_(0),
     "uniform_": lambda x: x.uniform_(2, 1), "normal_": lambda x: x.normal_(0, -1), "log_normal_": lambda x: x.log_normal_(0, -1), "exponential_": lambda x: x.exponential_(-1), "bernoulli_": lambda x: x.bernoulli_(2.0),

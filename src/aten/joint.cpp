@@ -754,6 +754,10 @@ class Joining {
         made_.conditions.push_back({symbol, types::Relation::kLe, infinity});  // those above it are NaN
         continue;
       }
+      if (condition.relation == Condition::kAtMost) {  // of one that is not below zero
+        made_.conditions.push_back({types::Expr::symbol(condition.symbol), types::Relation::kLe, condition.bits});
+        continue;
+      }
       made_.conditions.push_back({types::Expr::symbol(condition.symbol), types::Relation::kNe, condition.bits});
     }
     for (size_t n = forward_nodes_; n < made_.graph.nodes().size(); ++n) {

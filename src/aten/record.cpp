@@ -288,7 +288,10 @@ class Recording {
     if (is_wrapped_number(tensor)) {
       if (state_.symbols)
         if (auto number = state_.symbols->wrapped(tensor)) return *number;
-      return number_of(tensor);
+      graph::Arg number = number_of(tensor);
+      if (const auto* plain = std::get_if<double>(&number); plain && state_.symbols)
+        if (const auto real = state_.symbols->lent(*plain)) return *real;
+      return number;
     }
     return use(tensor, argument, -1);
   }
@@ -421,9 +424,8 @@ class Recording {
       const bool converted = op_.arguments[a] == ArgKind::kNumber || (reals.converted >> a & 1) != 0;
       if (converted && !state_.symbols->bound(*real, most)) return false;
       if ((reals.ordered >> a & 1) != 0 && !state_.symbols->order(*real)) return false;
-      if ((reals.not_negative >> a & 1) != 0 && !state_.symbols->keep_at_least(*real, 0)) return false;
-      constexpr double kLeast = std::numeric_limits<double>::denorm_min();
-      if ((reals.positive >> a & 1) != 0 && !state_.symbols->keep_at_least(*real, kLeast)) return false;
+      for (const auto& range : reals.ranges)
+        if (range.argument == a && !state_.symbols->keep_between(*real, range.least, range.most)) return false;
     }
     return true;
   }

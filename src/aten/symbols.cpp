@@ -281,40 +281,95 @@ bool Symbols::order(graph::Real real) {
   return true;
 }
 
-bool Symbols::keep_at_least(graph::Real real, double least) {
-  if (!(hint(real) >= least)) return false;
-  require({real.symbol, RealCondition::kAtLeast, std::bit_cast<int64_t>(least)});
+bool Symbols::keep_between(graph::Real real, double least, double most) {
+  if (!(hint(real) >= least && hint(real) <= most)) return false;
+  if (least != -HUGE_VAL) require({real.symbol, RealCondition::kAtLeast, std::bit_cast<int64_t>(least)});
+  if (most != HUGE_VAL) require({real.symbol, RealCondition::kAtMost, std::bit_cast<int64_t>(most)});
   return true;
 }
 
+double Count::of(double number) const {
+  switch (kind) {
+    case kItself:
+      return number;
+    case kRest:
+      return 1 - number;
+    case kQuotient:
+      return number / by;
+    case kRounded:
+      return static_cast<float>(number);
+    case kRoot:
+      return std::sqrt(number);
+  }
+  return number;
+}
+
+std::string to_string(const Count& count, const std::string& number) {
+  switch (count.kind) {
+    case Count::kItself:
+      return number;
+    case Count::kRest:
+      return "1 - " + number;
+    case Count::kQuotient:
+      return number + " / " + std::to_string(static_cast<int64_t>(count.by));
+    case Count::kRounded:
+      return "f32(" + number + ")";
+    case Count::kRoot:
+      return "sqrt(" + number + ")";
+  }
+  return number;
+}
+
+graph::Real Symbols::count(graph::Real real, const Count& count) {
+  if (count.kind == Count::kItself) return real;
+  for (const Counted& known : counted_)
+    if (known.of == real.symbol && known.count == count) return {known.result};
+  const graph::Real made = add_real(count.of(hint(real)));
+  counted_.push_back({made.symbol, real.symbol, count});
+  return made;
+}
+
 std::optional<double> Symbols::lend(graph::Real real) {
-  for (auto& [bits, lent] : lent_)
-    if (lent.real == real) {
-      lent.met = false;
-      return std::bit_cast<double>(bits);
-    }
   if (!std::isnormal(hint(real))) return std::nullopt;
-  // The last bits are a mark that no number of a program has by chance. One of the first bits is another one, so that
-  // what is rounded, or computed from it, is not what comes of the float itself.
-  constexpr uint64_t kMarked = (uint64_t{1} << 26) - 1, kFirst = uint64_t{1} << 46, kStep = 0x9e3779b97f4a7c15;
-  const uint64_t bits = std::bit_cast<uint64_t>(hint(real)) ^ kFirst;
-  const uint64_t marked = (bits & ~kMarked) | (kStep * (real.symbol + 1) >> 32 & kMarked);
-  lent_.emplace(static_cast<int64_t>(marked), Lent{real});
-  return std::bit_cast<double>(marked);
+  if (terms_ && (terms_->least != -HUGE_VAL || terms_->most != HUGE_VAL) &&
+      !keep_between(real, terms_->least, terms_->most))
+    return std::nullopt;
+  auto loan = std::find_if(loans_.begin(), loans_.end(), [&](const Loan& known) { return known.real == real; });
+  if (loan == loans_.end()) {
+    // The last bits are a mark that no number of a program has by chance. One of the first bits is another one, so that
+    // what is rounded, or computed from it, is not what comes of the float itself.
+    constexpr uint64_t kMarked = (uint64_t{1} << 40) - 1, kFirst = uint64_t{1} << 46, kStep = 0x9e3779b97f4a7c15;
+    const uint64_t bits = std::bit_cast<uint64_t>(hint(real)) ^ kFirst;
+    const uint64_t marked = (bits & ~kMarked) | (kStep * (real.symbol + 1) >> 24 & kMarked);
+    loan = loans_.insert(loan, {real, std::bit_cast<double>(marked)});
+  }
+  loan->met = false;
+  const auto know = [&](const Count& count) {
+    const double counted = count.of(loan->mark);
+    if (std::isnormal(counted) && (count.kind != Count::kRounded || std::isnormal(static_cast<float>(counted))))
+      lent_.emplace(std::bit_cast<int64_t>(counted), Lent{static_cast<size_t>(loan - loans_.begin()), count});
+  };
+  know({});
+  if (!terms_) return loan->mark;
+  for (const Count::Kind kind : {Count::kRest, Count::kRounded, Count::kRoot}) know({kind});
+  for (const int64_t size : terms_->sizes)
+    if (size > 1) know({Count::kQuotient, static_cast<double>(size)});
+  return loan->mark;
 }
 
 std::optional<graph::Real> Symbols::lent(double number) {
   const auto found = lent_.find(std::bit_cast<int64_t>(number));
   if (found == lent_.end()) return std::nullopt;
-  found->second.met = true;
-  return found->second.real;
+  Loan& loan = loans_[found->second.loan];
+  loan.met = true;
+  return count(loan.real, found->second.count);
 }
 
 bool Symbols::fix_unmet() {
   bool any = false;
-  for (auto& [bits, lent] : lent_)
-    if (!std::exchange(lent.met, true)) {
-      fix(lent.real);
+  for (Loan& loan : loans_)
+    if (!std::exchange(loan.met, true)) {
+      fix(loan.real);
       any = true;
     }
   return any;

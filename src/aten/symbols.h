@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -25,6 +26,21 @@
 #include "types/expr.h"
 
 namespace magneto::aten {
+
+/// What torch counts of a double before an operator gets it.
+struct Count {
+  enum Kind : uint8_t {
+    kItself,
+    kRest,
+    kQuotient,
+    kRounded,
+    kRoot
+  } kind = kItself;  ///< 1 - x, x / by, f32(x), sqrt(x)
+  double by = 1;
+  double of(double number) const;
+  friend bool operator==(const Count&, const Count&) = default;
+};
+std::string to_string(const Count& count, const std::string& number);
 
 class Symbols : public std::enable_shared_from_this<Symbols> {
  public:
@@ -47,7 +63,14 @@ class Symbols : public std::enable_shared_from_this<Symbols> {
 
   struct RealCondition {
     uint32_t symbol;
-    enum Relation : uint8_t { kIs, kIsNot, kWithin, kOrdered, kAtLeast } relation;  ///< has these bits, not; see below
+    enum Relation : uint8_t {
+      kIs,
+      kIsNot,
+      kWithin,
+      kOrdered,
+      kAtLeast,
+      kAtMost
+    } relation;  ///< has these bits, not; see below
     int64_t bits;
     friend bool operator==(const RealCondition&, const RealCondition&) = default;
   };
@@ -56,27 +79,41 @@ class Symbols : public std::enable_shared_from_this<Symbols> {
   double fix(graph::Real real);
   bool bound(graph::Real real, double most);  ///< it is at most that far from 0, or not finite; false: it is not so now
   bool order(graph::Real real);               ///< it is no NaN; false: it is one now
-  bool keep_at_least(graph::Real real, double least);  ///< false: it is less now, or NaN
+  bool keep_between(graph::Real real, double least, double most);  ///< both included; false: it is not, or NaN
 
   /// A double in the place of a float, for code of torch's that takes doubles and passes them on. It is a number of its
   /// own in each precision. Nothing: there is none like it.
   std::optional<double> lend(graph::Real real);
-  /// The float that this double was lent for. It has been met then.
+  /// The float that this double was lent for, or the one that is counted of it. It has been met then.
   std::optional<graph::Real> lent(double number);
+  /// Floats that are counted of others: symbols of their own.
+  struct Counted {
+    uint32_t result;
+    uint32_t of;
+    Count count;
+  };
+  const std::vector<Counted>& counted() const { return counted_; }
   /// Those that nobody has met since they were lent last: torch counted with them, or looked at them. They are fixed.
   bool fix_unmet();
+  /// What is lent to a function: floats between two numbers, both included, for others mean something else to it.
+  /// `sizes` are those of its tensors, by which it may divide.
+  struct Terms {
+    double least, most;
+    std::vector<int64_t> sizes = {};
+  };
   /// As long as one lives, whoever wants the value of a float is lent one.
   class Lending {
    public:
-    Lending(Symbols& symbols, bool lends) : symbols_(symbols), before_(std::exchange(symbols.lends_, lends)) {}
-    ~Lending() { symbols_.lends_ = before_; }
+    Lending(Symbols& symbols, std::optional<Terms> terms)
+        : symbols_(symbols), before_(std::exchange(symbols.terms_, std::move(terms))) {}
+    ~Lending() { symbols_.terms_ = std::move(before_); }
     Lending(const Lending&) = delete;
 
    private:
     Symbols& symbols_;
-    const bool before_;
+    std::optional<Terms> before_;
   };
-  bool lends() const { return lends_; }
+  bool lends() const { return terms_.has_value(); }
 
   const std::vector<RealCondition>& real_conditions() const { return real_conditions_; }
 
@@ -108,12 +145,20 @@ class Symbols : public std::enable_shared_from_this<Symbols> {
   std::vector<types::Condition> conditions_;
   std::unordered_multimap<size_t, size_t> by_hash_;  ///< places in conditions_
   std::vector<RealCondition> real_conditions_;
-  struct Lent {
+  graph::Real count(graph::Real real, const Count& count);
+  std::vector<Counted> counted_;
+  struct Loan {
     graph::Real real;
+    double mark;
     bool met = false;
   };
+  std::vector<Loan> loans_;
+  struct Lent {
+    size_t loan;
+    Count count;
+  };
   std::unordered_map<int64_t, Lent> lent_;  ///< by their bits
-  bool lends_ = false;
+  std::optional<Terms> terms_;
   std::vector<std::pair<at::Tensor, graph::Arg>> wraps_;
 };
 

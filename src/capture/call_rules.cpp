@@ -2,7 +2,9 @@
 
 #include <opcode.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -459,22 +461,46 @@ PyObject* unbound(PyObject* callable) {
   return nullptr;
 }
 
-bool passes_doubles(std::string_view name) {
-  static const std::unordered_set<std::string_view> names = {
-      "torch.layer_norm",
-      "torch.group_norm",
-      "torch.batch_norm",
-      "torch.instance_norm",
-      "torch.nn.functional.pad",
-      "torch.nan_to_num",
-      "torch.nan_to_num_",
-      "torch.Tensor.nan_to_num",
-      "torch.Tensor.nan_to_num_",
-      "torch.Tensor.normal_",
-      "torch.nn.functional.huber_loss",
-      "torch.nn.functional.smooth_l1_loss",
+std::optional<DoubleRange> passes_doubles(std::string_view name) {
+  static constexpr double kLeast = std::numeric_limits<double>::denorm_min(), kBelowOne = 1 - 0x1p-53;
+  static constexpr DoubleRange kAny{-HUGE_VAL, HUGE_VAL}, kPositive{kLeast, HUGE_VAL}, kFraction{kLeast, kBelowOne};
+  static const std::unordered_map<std::string_view, DoubleRange> names = {
+      {"torch.layer_norm", kAny},
+      {"torch.group_norm", kAny},
+      {"torch.batch_norm", kAny},
+      {"torch.instance_norm", kAny},
+      {"torch.rms_norm", kAny},
+      {"torch.cosine_similarity", kPositive},
+      {"torch.pairwise_distance", kAny},
+      {"torch.nn.functional.pad", kAny},
+      {"torch.nan_to_num", kAny},
+      {"torch.nan_to_num_", kAny},
+      {"torch.Tensor.nan_to_num", kAny},
+      {"torch.Tensor.nan_to_num_", kAny},
+      {"torch.normal", kAny},
+      {"torch.bernoulli", kAny},
+      {"torch.Tensor.normal_", kAny},
+      {"torch.Tensor.uniform_", kAny},
+      {"torch.Tensor.bernoulli_", kAny},
+      {"torch.Tensor.bernoulli", kAny},
+      {"torch.Tensor.exponential_", kAny},
+      {"torch.Tensor.log_normal_", kAny},
+      {"torch.nn.functional.huber_loss", kAny},
+      {"torch.nn.functional.smooth_l1_loss", kAny},
+      {"torch.nn.functional.cross_entropy_loss", kFraction},
+      {"torch.poisson_nll_loss", kAny},
+      {"torch.triplet_margin_loss", kAny},
+      {"torch.margin_ranking_loss", kAny},
+      {"torch.hinge_embedding_loss", kAny},
+      {"torch.cosine_embedding_loss", kAny},
+      {"torch.nn.functional.scaled_dot_product_attention", kPositive},
+      {"torch.dropout", kFraction},
+      {"torch.dropout_", kFraction},
+      {"torch.feature_dropout", kFraction},
+      {"torch.feature_dropout_", kFraction},
   };
-  return names.count(name) > 0;
+  const auto found = names.find(name);
+  return found == names.end() ? std::nullopt : std::optional(found->second);
 }
 
 std::string callable_name(PyObject* callable) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <Python.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -64,9 +65,14 @@ bool inherits(PyTypeObject* type, const char* name, PyTypeObject* base);
 /// Borrowed.
 PyObject* missing_method(PyObject* container, PyObject* key);
 
-/// Functions of torch that hand the doubles they are given on to operators, and look at them for nothing else: no
-/// branch, no error, no other number depends on them. (What the operators make of them, their rules know.)
-bool passes_doubles(std::string_view name);
+/// Functions of torch that hand the doubles they are given on to operators, and look at them for nothing else: between
+/// these numbers, both included, no branch and no error depends on them. (What the operators make of them, their rules
+/// know; what torch counts of them first is met as such, aten/symbols.h, or is a number that differs from the
+/// program's.)
+struct DoubleRange {
+  double least, most;
+};
+std::optional<DoubleRange> passes_doubles(std::string_view name);
 
 /// A name for messages: "time.perf_counter", "numpy.ndarray.sum".
 std::string callable_name(PyObject* callable);

@@ -220,14 +220,16 @@ bool GuardProgram::check_dict(DictGuard& g, GuardContext& context, std::string* 
   }
   uint64_t version = dict_version(dict);
   if (version == g.version && !g.reads_symbols() && (!g.order_state || order_state(dict) == g.order_state)) return true;
+  // Whether it is a number, and others may be asked.
   auto differs = [&](PyObject* key, PyObject* before, PyObject* now) {
-    if (why) {
-      std::string path = sources.describe_key(g.source, key);
-      *why = path + was_is(before, now);
-      if (changed && are_numbers(before, now)) changed->push_back(path);
-    }
-    return false;
+    if (!why && !changed) return false;
+    std::string path = sources.describe_key(g.source, key);
+    if (why) *std::exchange(why, nullptr) = path + was_is(before, now);
+    if (!changed || !are_numbers(before, now)) return false;
+    changed->push_back(std::move(path));
+    return true;
   };
+  bool all = true;
   if (g.whole) {
     if (static_cast<size_t>(PyDict_GET_SIZE(dict)) != g.items.size()) {
       if (why)
@@ -248,6 +250,7 @@ bool GuardProgram::check_dict(DictGuard& g, GuardContext& context, std::string* 
         ok = false;
       } else if (!same_value(item.value.get(), value)) {
         ok = differs(key, item.value.get(), value);
+        all = false;
       }
       Py_DECREF(key);
     }
@@ -260,12 +263,11 @@ bool GuardProgram::check_dict(DictGuard& g, GuardContext& context, std::string* 
   for (KeyCheck& key : g.keys) {
     PyObject* value = PyDict_GetItemWithError(dict, key.key.get());
     if (!value && PyErr_Occurred()) PyErr_Clear();
-    if (key.symbol >= 0) {
-      if (!take_symbol(context, key.symbol, value)) return differs(key.key.get(), key.value.get(), value);
-    } else if (!same_value(key.value.get(), value)) {
-      return differs(key.key.get(), key.value.get(), value);
-    }
+    if (key.symbol >= 0 ? take_symbol(context, key.symbol, value) : same_value(key.value.get(), value)) continue;
+    all = false;
+    if (!differs(key.key.get(), key.value.get(), value)) return false;
   }
+  if (!all) return false;
   if (g.keep_version) {
     g.version = version;
     if (g.order_state) g.order_state = order_state(dict);
@@ -354,15 +356,22 @@ void GuardProgram::take_words() {
 
 bool GuardProgram::check_dicts(GuardContext& context, std::string* why, std::vector<std::string>* changed) {
   dict_words_.resize(dicts.size());
+  bool all = true;
   for (size_t i = 0; i < dicts.size(); ++i) {
     DictWord& word = dict_words_[i];
     if (word.version && (!word.slot || *word.slot == word.dict) && dict_version(word.dict) == word.version) continue;
     DictGuard& guard = dicts[i];
-    if (!check_dict(guard, context, why, changed)) return false;
+    const size_t known = changed ? changed->size() : 0;
+    if (!check_dict(guard, context, all ? why : nullptr, changed)) {
+      all = false;
+      // Where only a number has changed, the dicts after it tell what else has.
+      if (!changed || changed->size() == known) return false;
+      continue;
+    }
     word = {guard.owner ? _PyObject_GetDictPtr(guard.owner.get()) : nullptr, guard.dict.get(),
             guard.reads_symbols() || guard.order_state || !guard.keep_version ? 0 : guard.version};
   }
-  return true;
+  return all;
 }
 
 bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::vector<std::string>* changed) {
@@ -654,8 +663,8 @@ bool GuardProgram::check(GuardContext& context, std::string* why, std::vector<st
     // Where only a number has changed, the steps behind it may still be asked: they tell what else has.
     if (!changed || changed->size() == known) return false;
   }
-  if (!all) return false;
-  if (!check_pinned(context, why, changed)) return false;
+  if (!all && !changed) return false;
+  if (!check_pinned(context, all ? why : nullptr, changed) || !all) return false;
   for (const types::Expr& number : numbers)
     if (!number.evaluate_exactly(context.symbols)) {
       if (why) *why = "a number changed: " + types::to_string(number) + " needs more than 64 bits";

@@ -79,12 +79,13 @@ bool RealStep::run(std::span<int64_t> symbols) const {
     made = PyFloat_AS_DOUBLE(value.get());
   } else {
     const auto a = double_of(operands[0], symbols, true);
-    const auto b = op == Op::kNegative ? a : double_of(operands[1], symbols, true);
+    const auto b = operands.size() < 2 ? a : double_of(operands[1], symbols, true);
     if (!a || !b || (op == Op::kDivide && *b == 0)) return false;
     made = op == Op::kAdd        ? *a + *b
            : op == Op::kSubtract ? *a - *b
            : op == Op::kMultiply ? *a * *b
            : op == Op::kDivide   ? *a / *b
+           : op == Op::kCount    ? count.of(*a)
                                  : -*a;
   }
   symbols[result] = std::bit_cast<int64_t>(made);
@@ -104,6 +105,7 @@ std::string to_string(const RealStep& step) {
   static const char* const signs[] = {" + ", " - ", " * ", " / "};
   const std::string head = base::concat("s", step.result, " = ");
   if (step.op == RealStep::Op::kNegative) return base::concat(head, "-", to_string(step.operands[0]));
+  if (step.op == RealStep::Op::kCount) return head + to_string(step.count, to_string(step.operands[0]));
   if (step.op != RealStep::Op::kCall)
     return base::concat(head, to_string(step.operands[0]), signs[static_cast<size_t>(step.op)],
                         to_string(step.operands[1]));

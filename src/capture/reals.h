@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "aten/symbols.h"
 #include "capture/ref.h"
 #include "types/expr.h"
 
@@ -25,10 +26,11 @@ struct RealOperand {
 
 /// symbols[result] = what the function makes of the operands, as Python does. No function: the operator.
 struct RealStep {
-  enum class Op : unsigned char { kAdd, kSubtract, kMultiply, kDivide, kNegative, kCall } op;
+  enum class Op : unsigned char { kAdd, kSubtract, kMultiply, kDivide, kNegative, kCall, kCount } op;
   Ref function;
   std::vector<RealOperand> operands;
   uint32_t result;
+  aten::Count count = {};  ///< what torch makes of the first operand
   /// False: it raises, or gives no float.
   bool run(std::span<int64_t> symbols) const;
 };

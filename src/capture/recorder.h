@@ -327,7 +327,8 @@ class Recorder final : public Semantics, public Provenance {
   template <class Run>
   PyObject* torch_leaf(Activation& self, const std::string& name, std::span<PyObject* const> operands, Run&& run);
   PyObject* repeat_in_sketch(PyObject* result, std::span<PyObject* const> operands,
-                             const std::function<PyObject*(PyObject* const*)>& run, bool passes_doubles = false);
+                             const std::function<PyObject*(PyObject* const*)>& run,
+                             std::optional<DoubleRange> lends = {});
   bool wants_sketch() const;
   void finish_sketch();  ///< what its symbols must be
   bool torch_operand(Activation& self, PyObject* object, int depth = 0);

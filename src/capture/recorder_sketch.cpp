@@ -60,13 +60,21 @@ static std::string words_of_error() {
 }
 
 PyObject* Recorder::repeat_in_sketch(PyObject* result, std::span<PyObject* const> operands,
-                                     const std::function<PyObject*(PyObject* const*)>& run, bool passes_doubles) {
+                                     const std::function<PyObject*(PyObject* const*)>& run,
+                                     std::optional<DoubleRange> lends) {
   if (!active_ || !sketch_ || !sketch_->alive()) return result;
   Ref live = Ref::take(result);
   Hooked nobody(nullptr);  // symbolic integers are made by Python code
   trace_->leave();
   try {
-    const aten::Symbols::Lending lending(*symbols_, passes_doubles);
+    std::optional<aten::Symbols::Terms> terms;
+    if (lends) {
+      terms = {lends->least, lends->most};
+      for (PyObject* operand : operands)
+        if (is_tensor(operand))
+          terms->sizes.insert(terms->sizes.end(), tensor_of(operand).sizes().begin(), tensor_of(operand).sizes().end());
+    }
+    const aten::Symbols::Lending lending(*symbols_, std::move(terms));
     bool reals = false;
     const auto attempt = [&](bool with_reals) -> Ref {
       std::vector<Ref> held;
@@ -111,6 +119,8 @@ PyObject* Recorder::repeat_in_sketch(PyObject* result, std::span<PyObject* const
     sketch_->give_up(error.what());
     if (sketch_->trace().entered()) sketch_->trace().leave();
   }
+  guards().symbol_count = static_cast<uint32_t>(symbols_->hints().size());  // torch may have counted some
+  guards().reals.resize(guards().symbol_count);
   trace_->enter();
   return live.release();
 }
@@ -120,6 +130,12 @@ void Recorder::finish_sketch() {
   if (sketch_->alive()) {
     const auto& conditions = symbols_->conditions();
     guards().conditions.insert(guards().conditions.end(), conditions.begin(), conditions.end());
+    for (const aten::Symbols::Counted& counted : symbols_->counted()) {
+      RealStep step{RealStep::Op::kCount, {}, {}, counted.result, counted.count};
+      step.operands.push_back({static_cast<int32_t>(counted.of), {}, {}});
+      guards().reals[counted.result] = true;
+      guards().real_steps.push_back(std::move(step));
+    }
     using Condition = aten::Symbols::RealCondition;
     for (const Condition& condition : symbols_->real_conditions()) {
       const RealOperand operand{static_cast<int32_t>(condition.symbol), {}, {}};
@@ -127,9 +143,10 @@ void Recorder::finish_sketch() {
         guards().real_checks.push_back({operand, Py_EQ, operand, true});
         continue;
       }
-      if (condition.relation == Condition::kAtLeast) {
-        const double least = std::bit_cast<double>(condition.bits);
-        guards().real_checks.push_back({operand, Py_GE, {-1, {}, Ref::take(PyFloat_FromDouble(least))}, true});
+      if (condition.relation == Condition::kAtLeast || condition.relation == Condition::kAtMost) {
+        const int op = condition.relation == Condition::kAtLeast ? Py_GE : Py_LE;
+        const double bound = std::bit_cast<double>(condition.bits);
+        guards().real_checks.push_back({operand, op, {-1, {}, Ref::take(PyFloat_FromDouble(bound))}, true});
         continue;
       }
       guards().real_checks.push_back({operand,

@@ -1,5 +1,6 @@
 // Activations and their derivatives: one output element for each input element, floats only.
 #include <cmath>
+#include <limits>
 
 #include "ops/bodies_internal.h"
 #include "ops/pointwise_internal.h"
@@ -125,6 +126,13 @@ Element softshrink_body(Body& b) {
   b.promote({0});
   const Element x = b.x(0), bound = b.scalar(1);
   return where(x > bound, x - bound, where(x < -bound, x + bound, x * 0));
+}
+Element shrink_backward_body(Body& b) {  // grad, self, bound
+  // a half's bound is rounded to it, and a NaN has two answers
+  if (loop::is_half(b.type.dtype) || std::isnan(real(b.call, 2).value_or(0))) return b.decline();
+  b.promote({0, 1});
+  const Element x = b.x(1), bound = b.scalar(2);
+  return where((x >= -bound) & (x <= bound), b.number(0), b.x(0));
 }
 Element softplus_body(Body& b) {  // beta, threshold
   b.promote({0});
@@ -262,6 +270,18 @@ Results within_limits(const Call& call) {
   return rule(call);
 }
 
+// torch's vectors and the elements after them differ for a NaN as the bound, and softshrink refuses one below zero
+// or without end.
+template <TypeRule rule, size_t bound, bool refuses = false>
+Results shrinks(const Call& call) {
+  if (const TensorType* x = tensor(call, 0); x && !loop::is_half(x->dtype)) {
+    orders_real(call, bound);
+    if (refuses) takes_between(call, bound, 0, std::numeric_limits<double>::max());
+  }
+  const auto number = real(call, bound);
+  return refuses && number && !(*number >= 0 && std::isfinite(*number)) ? std::nullopt : rule(call);
+}
+
 // A kernel refuses any other word: eager's error belongs to the line of the call.
 template <TypeRule rule, size_t argument>
 Results gelu(const Call& call) {
@@ -285,9 +305,13 @@ constexpr Op kOps[] = {
      .type = within_limits<uniform_<kFloats, 0>>,
      .writes = kFirst,
      .functional = "aten::hardtanh"},
-    {.name = "aten::hardshrink", .type = uniform<kFloats, 0>, .body = hardshrink_body},
+    {.name = "aten::hardshrink", .type = shrinks<uniform<kFloats, 0>, 1>, .body = hardshrink_body},
+    {.name = "aten::hardshrink_backward", .type = shrinks<uniform<kFloats, 0, 1>, 2>, .body = shrink_backward_body},
     {.name = "aten::softplus", .type = with_reals<uniform<kFloats, 0>, 1, 2>, .body = softplus_body},
-    {.name = "aten::softshrink", .type = uniform<kFloats, 0>, .body = softshrink_body},
+    {.name = "aten::softshrink", .type = shrinks<uniform<kFloats, 0>, 1, true>, .body = softshrink_body},
+    {.name = "aten::softshrink_backward",
+     .type = shrinks<uniform<kFloats, 0, 1>, 2, true>,
+     .body = shrink_backward_body},
     {.name = "aten::_prelu_kernel", .type = prelu, .body = prelu_body},
     {.name = "aten::glu", .type = glu, .body = glu_body},
 

@@ -1,4 +1,7 @@
 // Reading arguments, and what is known of sizes.
+#include <cmath>
+#include <limits>
+
 #include "ops/rules_internal.h"
 
 namespace magneto::ops {
@@ -86,15 +89,14 @@ bool orders_real(const Call& call, size_t i) {
   return true;
 }
 
-bool takes_unless_negative(const Call& call, size_t i) {
+bool takes_between(const Call& call, size_t i, double least, double most) {
   if (!takes_real(call, i)) return false;
-  if (call.reals) call.reals->not_negative |= uint64_t{1} << i;
+  if (call.reals) call.reals->ranges.push_back({i, least, most});
   return true;
 }
+bool takes_unless_negative(const Call& call, size_t i) { return takes_between(call, i, 0, HUGE_VAL); }
 bool takes_positive(const Call& call, size_t i) {
-  if (!takes_real(call, i)) return false;
-  if (call.reals) call.reals->positive |= uint64_t{1} << i;
-  return true;
+  return takes_between(call, i, std::numeric_limits<double>::denorm_min(), HUGE_VAL);
 }
 
 const std::string* text(const Call& call, size_t i) { return get<std::string>(call, i); }

@@ -30,6 +30,7 @@ bool no_dropout(const Call& call, size_t i) { return real(call, i) == 0.0; }
 
 Results forward(const Call& call) {
   const TensorType *query = tensor(call, 0), *key = tensor(call, 1), *value = tensor(call, 2);
+  takes_real(call, 6);  // the scale
   if (!is_attention(call, query, key, value) || !no_dropout(call, 3)) return std::nullopt;
   if (!is_absent(call, 5)) {
     const TensorType* mask = tensor(call, 5);
@@ -49,6 +50,7 @@ Results forward(const Call& call) {
 }
 
 Results backward(const Call& call) {
+  takes_real(call, 9);
   const TensorType *grad = tensor(call, 0), *query = tensor(call, 1), *key = tensor(call, 2), *value = tensor(call, 3);
   if (!grad || !is_attention(call, query, key, value) || !no_dropout(call, 6) ||
       !known(equal(call, grad->sizes, query->sizes)))

@@ -114,6 +114,7 @@ void takes_eps(const Call& call, size_t i) {
 }
 Results batch_norm(const Call& call) {
   takes_eps(call, 7);
+  takes_real(call, 6);  // the momentum
   const auto training = flag(call, 5);
   return training ? batch_norm_of(call, *training, true) : std::nullopt;
 }
@@ -300,7 +301,7 @@ Values batch_norm_by_running(Expander& e, const Arg& eps) {  // input, weight, b
   return {y, unread(e, 1), unread(e, 2)};
 }
 // With the statistics of the batch; new running ones where they are asked for.
-Values batch_norm_by_batch(Expander& e, const Arg& eps, std::optional<double> momentum) {
+Values batch_norm_by_batch(Expander& e, const Arg& eps, std::optional<Arg> momentum) {
   const TensorType input = e.type(e.tensor(0));
   const Sizes dims = all_but_channels(input.sizes.size()), channels = {input.sizes[1]};
   const Moments m = moments(e, e.tensor(0), dims, eps);
@@ -311,10 +312,14 @@ Values batch_norm_by_batch(Expander& e, const Arg& eps, std::optional<double> mo
   Expr count = 1;
   for (const Expr& dim : dims) count = count * input.sizes[static_cast<size_t>(dim.value_or(0))];
   const ValueId unbiased = e.quotient(e.sum(e.product(m.away, m.away), dims), count - 1);
+  const auto tensor_of = [&](const Arg& number) {
+    return e.add("aten::full", {Sizes(), number, Dtype::kF64, Arg(), input.device, Arg()});
+  };
+  const auto* plain = std::get_if<double>(&*momentum);
+  const Arg rest = plain ? Arg(1 - *plain) : Arg(e.difference(tensor_of(1.0), tensor_of(*momentum)));
   const auto moved = [&](size_t running, ValueId now) {
     const ValueId old = e.tensor(running);
-    const ValueId mixed =
-        e.sum_of(e.product(e.view(now, channels), *momentum), e.product(e.widened(old), 1 - *momentum));
+    const ValueId mixed = e.sum_of(e.product(e.view(now, channels), *momentum), e.product(e.widened(old), rest));
     return e.to(e.type(old).dtype, mixed);
   };
   made.push_back(moved(3, m.mean));
@@ -326,7 +331,7 @@ bool has_batch(Expander& e) {
 }
 Values batch_norm_functional(Expander& e) {  // input, weight, bias, running mean, running variance, training, ...
   const auto training = flag(e.call, 5);
-  const auto momentum = real(e.call, 6);
+  const auto momentum = scalar_at(e.call, 6);
   const auto eps = scalar_at(e.call, 7);
   if (!has_batch(e) || !training || !momentum || !eps || !e.tensor(3).valid() || !e.tensor(4).valid()) return {};
   if (*training) return batch_norm_by_batch(e, *eps, momentum);

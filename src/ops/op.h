@@ -28,13 +28,16 @@ struct Result {
 
 /// Of the arguments that are floats without a value yet (graph::Real): those that a rule has an answer for, whatever
 /// the value, those that torch refuses where the element type does not hold them, and those for which the answer holds
-/// unless they are NaN; where they are 0 or above it, where they are above it. Bit i is argument i.
+/// unless they are NaN. Bit i is argument i. Then those for which it holds between two numbers, both included.
 struct TakenReals {
   uint64_t taken = 0;
   uint64_t converted = 0;
   uint64_t ordered = 0;
-  uint64_t not_negative = 0;
-  uint64_t positive = 0;
+  struct Range {
+    size_t argument;
+    double least, most;
+  };
+  std::vector<Range> ranges = {};
 };
 
 /// The arguments of one call, as the graph has them.

@@ -1,4 +1,7 @@
 // Operators that draw from a generator. Their layouts are those of the factories and elementwise operators.
+#include <algorithm>
+#include <limits>
+
 #include "ops/pointwise_internal.h"
 
 namespace magneto::ops {
@@ -76,13 +79,14 @@ Results draw_(const Call& call) {
 
 // Numbers of a distribution that torch refuses are not covered: the error comes from the operator, not from who reads
 // what it draws.
+// Where torch counts a probability from another one, 0 is where it takes another way.
 bool is_probability(const Call& call) {
   const auto p = real(call, 1);
-  return p && *p >= 0 && *p <= 1;
+  return p ? *p >= 0 && *p <= 1 : takes_between(call, 1, std::numeric_limits<double>::denorm_min(), 1);
 }
 bool is_rate(const Call& call) {
   const auto rate = real(call, 1);
-  return rate && *rate > 0;
+  return rate ? *rate > 0 : takes_positive(call, 1);
 }
 bool is_spread(const Call& call) {
   takes_real(call, 1);
@@ -92,7 +96,12 @@ bool is_spread(const Call& call) {
 bool is_interval(const Call& call) {
   constexpr double kMost = 6e4;  // of half numbers
   const auto from = real(call, 1), to = real(call, 2);
-  return from && to && *from <= *to && *from >= -kMost / 2 && *to <= kMost / 2;
+  if (from && to) return *from <= *to && *from >= -kMost / 2 && *to <= kMost / 2;
+  // Two floats that change are apart if zero lies between them.
+  const bool begins =
+      from ? *from >= -kMost / 2 : takes_between(call, 1, -kMost / 2, std::min(to.value_or(0), kMost / 2));
+  const bool ends = to ? *to <= kMost / 2 : takes_between(call, 2, std::max(from.value_or(0), -kMost / 2), kMost / 2);
+  return begins && ends;
 }
 template <bool (*holds)(const Call& call)>
 Results draw_if(const Call& call) {

@@ -45,6 +45,8 @@ bool takes_real(const Call& call, size_t i);
 bool converts_real(const Call& call, size_t i);
 /// The same, and the rule holds for those values only that are no NaN.
 bool orders_real(const Call& call, size_t i);
+/// The rule holds between these numbers, both included.
+bool takes_between(const Call& call, size_t i, double least, double most);
 /// The rule holds for 0 and what is above it; for what is above it.
 bool takes_unless_negative(const Call& call, size_t i);
 bool takes_positive(const Call& call, size_t i);

@@ -518,6 +518,7 @@ def by_hand():
         (aten.index_put.default, ones(4, 3), [None, ones(3) > 0], torch.tensor(2.0)),
         (aten.index_fill.int_Scalar, ones(4, 3), 1, torch.tensor([0, 2]), 2.0),
         (aten.index_fill_.int_Scalar, ones(4, 3), 0, torch.tensor(1), 2.0),
+        (aten.hardshrink_backward.default, ones(4, 3), ones(4, 3), 0.5), (aten.softshrink_backward.default, ones(4, 3), ones(4, 3), 0.5),
         (aten.masked_fill_.Scalar, ones(3, 4), ones(3, 4) > 0, 2.0),
         (aten.masked_fill_.Tensor, ones(3, 4), ones(3, 4) > 0, torch.tensor(2.0)),
         (aten.relu_.default, ones(3)), (aten.sigmoid_.default, ones(3)), (aten.tanh_.default, ones(3)),

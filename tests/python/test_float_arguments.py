@@ -137,11 +137,52 @@ DOUBLES = {
     "normal_": lambda x, s: torch.empty(3, 4).normal_(0.5, s) * x,
     "normal_ around it": lambda x, s: torch.empty(3, 4).normal_(s, 1.0) * x,
 }
-CASES = NUMBERS | TENSORS | DOUBLES
+
+
+def momentum(x, s):
+    mean, variance = torch.zeros(4), torch.ones(4)
+    return F.batch_norm(x, mean, variance, W[2], W[3], True, s), mean, variance
+
+
+def head(x):
+    return x[None, None]
+
+
+TARGETS, SIGNS = torch.tensor([0, 1, 2]), torch.tensor([1, -1, 1])
+# torch counts with the number before an operator gets it (1 - p, s / 4, a root, a rounded number), or another value
+# means something else: what is named ORDINARY does not.
+COUNTED = {
+    "dropout": lambda x, s: F.dropout(x, s, True),
+    "dropout in place": lambda x, s: F.dropout(x * 2, s, True, True),
+    "dropout of channels": lambda x, s: F.dropout1d(batch(x), s, True),
+    "attention": lambda x, s: F.scaled_dot_product_attention(head(x), head(x), head(x), scale=s),
+    "attention with a mask that has a gradient": lambda x, s: F.scaled_dot_product_attention(head(x), head(x), head(x), head(x)[..., :3], scale=s),
+    "attention that drops": lambda x, s: F.scaled_dot_product_attention(head(x), head(x), head(x), dropout_p=s),
+    "label_smoothing": lambda x, s: F.cross_entropy(x, TARGETS, label_smoothing=s),
+    "label_smoothing of each": lambda x, s: F.cross_entropy(x, TARGETS, W[0].abs(), label_smoothing=s, reduction="none"),
+    "label_smoothing of probabilities": lambda x, s: F.cross_entropy(x, W[:3].abs(), label_smoothing=s),
+    "momentum": momentum,
+    "rms_norm": lambda x, s: F.rms_norm(x, (4,), W[0], s),
+    "cosine_similarity": lambda x, s: F.cosine_similarity(x, beside(x), dim=1, eps=s),
+    "pairwise_distance": lambda x, s: F.pairwise_distance(x, beside(x), eps=s),
+    "triplet_margin_loss": lambda x, s: F.triplet_margin_loss(x, beside(x), x * x, margin=s),
+    "margin_ranking_loss": lambda x, s: F.margin_ranking_loss(x, beside(x), W[:3].sign(), margin=s),
+    "hinge_embedding_loss": lambda x, s: F.hinge_embedding_loss(x, W[:3].sign(), margin=s),
+    "cosine_embedding_loss": lambda x, s: F.cosine_embedding_loss(x, beside(x), SIGNS, margin=s),
+    "poisson_nll_loss": lambda x, s: F.poisson_nll_loss(x.abs(), W[:3].abs(), log_input=False, eps=s),
+    "hardshrink": lambda x, s: F.hardshrink(x, s),
+    "softshrink": lambda x, s: F.softshrink(x, s),
+    "uniform_": lambda x, s: torch.empty(3, 4).uniform_(0, s) * x,
+    "uniform_ of two": lambda x, s: torch.empty(3, 4).uniform_(-s, s) * x,
+    "bernoulli_": lambda x, s: torch.empty(3, 4).bernoulli_(s) * x,
+    "bernoulli": lambda x, s: torch.bernoulli(x.detach(), p=s) * x,
+    "exponential_": lambda x, s: torch.empty(3, 4).exponential_(s) * x,
+}
+CASES = NUMBERS | TENSORS | DOUBLES | COUNTED
 
 
 def holds(name, exact, train, values, grow=0):
-    f = (CASES | COUNTED)[name]
+    f = (CASES | CONSTANTS)[name]
     magneto.reset()
     c = magneto.compile(f, backend="eager") if exact else magneto.compile(f)
     for k, value in enumerate(values):
@@ -170,22 +211,51 @@ def test_three_graphs_serve_all_values(name, exact, train):
     assert not report.fallbacks, report.fallbacks
 
 
-# torch counts with these before an operator gets them: each value has a graph.
-COUNTED = {
-    "rms_norm": lambda x, s: F.rms_norm(x, (4,), W[0], s),
-    "cosine_similarity": lambda x, s: F.cosine_similarity(x, beside(x), dim=1, eps=s),
-    "dropout": lambda x, s: F.dropout(x, s, True),
+# Each value has a graph.
+CONSTANTS = {
     "celu": lambda x, s: F.celu(x, s),
-    "softshrink": lambda x, s: F.softshrink(x, s),
-    "attention": lambda x, s: F.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None], scale=s),
-    "label_smoothing": lambda x, s: F.cross_entropy(x, torch.tensor([0, 1, 2]), label_smoothing=s),
-    "triplet_margin_loss": lambda x, s: F.triplet_margin_loss(x, beside(x), x * x, margin=s),
+    "alpha_dropout": lambda x, s: F.alpha_dropout(x, s, True),
     "isclose": lambda x, s: torch.isclose(x, x + 1, atol=s),
+    "native_dropout": lambda x, s: torch.native_dropout(x, s, True),
 }
 
 
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("exact", [False, True])
-@pytest.mark.parametrize("name", CASES | COUNTED)
+@pytest.mark.parametrize("name", CASES | CONSTANTS)
 def test_special_numbers(name, exact, train):
     holds(name, exact, train, [0.3, 0.7, *SPECIAL])
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_schedule_of_dropout(exact, train):
+    """The same numbers are dropped as in eager; nothing and all of it are graphs of their own."""
+    layers = [layer for _ in range(6) for layer in (torch.nn.Linear(4, 4), torch.nn.Dropout(0.1), torch.nn.ReLU(), torch.nn.Dropout(0.2))]
+    model = torch.nn.Sequential(*layers)
+    magneto.reset()
+    c = magneto.compile(model, backend="eager") if exact else magneto.compile(model)
+    for k in range(20):
+        for n, layer in enumerate(m for m in layers if isinstance(m, torch.nn.Dropout)):
+            layer.p = 0.02 * k + 0.001 * n + 0.01
+        results = []
+        for run in (model, c):
+            torch.manual_seed(k)
+            model.zero_grad()
+            with torch.set_grad_enabled(train):
+                y = run(X)
+            if train:
+                y.square().sum().backward()
+            results.append([y.detach(), *(p.grad.clone() for p in model.parameters() if train)])
+        torch.testing.assert_close(results[1], results[0])
+        assert torch.equal(results[1][0] == 0, results[0][0] == 0)
+        assert not exact or bits(results[1]) == bits(results[0])
+    assert graphs() <= 2, magneto.report()
+    for p in (0.0, 1.0, 0.5, 0.0, 1.0):
+        model[1].p = p
+        torch.manual_seed(1)
+        expected = model(X)
+        torch.manual_seed(1)
+        torch.testing.assert_close(c(X), expected)
+    model.eval()
+    torch.testing.assert_close(c(X), model(X))

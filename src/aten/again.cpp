@@ -200,7 +200,7 @@ class Repeating {
         const FunctionalJoint::Held& held = joint_.held[held_at_[known_[k].index()]];
         known.push_back({held.recorded, held.complete});
       }
-    made_.program = enter_at(*plan_.program, entries, known, plan_.roots_again->graph().outputs);
+    made_.program = enter_at(*plan_.program, entries, known, plan_.made_again);
     made_.into = into_;
     if (known_.empty()) return;
     std::vector<at::Tensor> constants;

@@ -768,7 +768,8 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
 }
 
 // Where an operator saved its result and that is a root, its gradient depends on the root: on the one that the caller
-// has, whose hooks are called, not on the one that was made again.
+// has, whose hooks are called, not on the one that was made again. And who comes to an operator comes to all its
+// results: hooks of those that the caller has are called with none.
 void MagnetoBackward::lead_to_roots(const variable_list& results, const Tensors& again,
                                     const std::vector<NodePtr>& there_before) {
   std::unordered_map<autograd::Edge, autograd::Edge> onward;
@@ -784,6 +785,15 @@ void MagnetoBackward::lead_to_roots(const variable_list& results, const Tensors&
     if (!plan_->joint.has_output_nodes()) lead(0, this, 0);
     for (const std::vector<size_t>& made : plan_->joint.nodes)
       for (size_t k = 0; k < made.size() && made[k] < outputs.size(); ++k) lead(made[k], outputs[made[k]], k);
+    for (const Beside& one : beside) {
+      const autograd::Node* from = outputs[one.tangent];
+      const auto at = std::find(plan_->beside.begin(), plan_->beside.end(), one.output) - plan_->beside.begin();
+      const NodePtr& made = again[plan_->tangents.size() + static_cast<size_t>(at)].grad_fn();
+      if (!from || !made || std::find(there_before.begin(), there_before.end(), made) != there_before.end()) continue;
+      auto& edges = of_node[made.get()];
+      const std::pair<uint32_t, autograd::Edge> nothing{kNoInput, from->next_edge(one.edge)};
+      if (std::find(edges.begin(), edges.end(), nothing) == edges.end()) edges.push_back(nothing);
+    }
   }
   // From the results on, up to what was there before.
   std::unordered_set<const autograd::Node*> seen;

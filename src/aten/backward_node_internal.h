@@ -56,9 +56,10 @@ class TrainingPlan {
   std::vector<uint32_t> versions;           ///< of each value of the program's graph: how often it is written to
   std::vector<size_t>
       counted;  ///< inputs whose version eager counts: stored to, or looked at otherwise by t_() of a view
-  std::vector<c10::Device> random_on;    ///< devices whose generators the program draws from
-  std::unique_ptr<Program> roots_again;  ///< the program with its differentiable roots as outputs
-  std::vector<at::Tensor> examples;      ///< inputs without data
+  std::vector<c10::Device> random_on;      ///< devices whose generators the program draws from
+  std::vector<size_t> beside;              ///< outputs that stand beside the way of a gradient (Joint::beside)
+  std::vector<graph::ValueId> made_again;  ///< of the program: its differentiable roots, then what is beside
+  std::vector<at::Tensor> examples;        ///< inputs without data
   TrainingFacts facts;
   CompileGraph compile;
 
@@ -177,6 +178,12 @@ class MagnetoBackward : public torch::autograd::Node {
   /// Where the outputs have nodes of their own: that of each tangent, and that of each set. This one is no part of the
   /// graph then, they share it.
   std::vector<const torch::autograd::Node*> outputs, sets;
+
+  /// An edge of the node of that tangent to an output that stands beside its way.
+  struct Beside {
+    size_t tangent = 0, output = 0, edge = 0;
+  };
+  std::vector<Beside> beside;
 
   /// What was saved, in the order of the plan. Inputs and outputs as autograd keeps them, others as they are.
   struct Kept {

@@ -42,7 +42,8 @@ struct Taking final : autograd::FunctionPreHook {
       : waiting(std::move(into)), inputs(std::move(some)) {}
   variable_list operator()(const variable_list& gradients) override {
     variable_list rest = gradients, taken;
-    for (const uint32_t input : inputs) taken.push_back(std::exchange(rest.at(input), at::Tensor()));
+    for (const uint32_t input : inputs)
+      taken.push_back(input == kNoInput ? at::Tensor() : std::exchange(rest.at(input), at::Tensor()));
     waiting->put(std::move(taken));
     return rest;
   }

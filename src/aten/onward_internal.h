@@ -7,8 +7,11 @@
 
 namespace magneto::aten {
 
+constexpr uint32_t kNoInput = static_cast<uint32_t>(-1);
+
 /// From now on, a gradient that comes to one of these inputs of the node goes to the other edge instead. That edge is a
-/// way of every gradient that comes to the node: where only others came, it brings none, and the engine comes there.
+/// way of every gradient that comes to the node: where only others came (kNoInput: always), it brings none, and the
+/// engine comes there.
 void lead_on(torch::autograd::Node& made_again, const std::vector<std::pair<uint32_t, torch::autograd::Edge>>& onward);
 
 }  // namespace magneto::aten

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <set>
 #include <unordered_set>
 
 #include "aten/backward_node_internal.h"
@@ -213,8 +214,10 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
       for (const size_t s : joint.behind[made[0]])
         below.push_back(torch::autograd::impl::gradient_edge(output(joint.stops[s].output)));
       for (const size_t o : joint.beside[made[0]])
-        if (is_made(joint.outputs[o].root) && output(o).requires_grad())
+        if (is_made(joint.outputs[o].root) && output(o).requires_grad()) {
+          node->beside.push_back({made[0], o, below.size()});
           below.push_back(torch::autograd::impl::gradient_edge(output(o)));
+        }
       const NodePtr one = make_output_node(owner, plan_, made, std::move(along));
       one->set_next_edges(std::move(below));
       for (const size_t t : made) {
@@ -399,10 +402,13 @@ std::shared_ptr<Executable> make_node(std::shared_ptr<Program> program, std::spa
   collect_sets(*plan);
   for (size_t t = 0; t < joint.root_at.size(); ++t)
     plan->tangents.push_back(joint.graph.value(joint.graph.inputs()[examples.size() + t]).type);
-  Graph again = recorded;
-  again.outputs.clear();
-  for (const size_t r : joint.root_at) again.outputs.push_back(joint.roots[r].recorded);
-  plan->roots_again = std::make_unique<Program>(std::move(again), program->constants());
+  for (const size_t r : joint.root_at) plan->made_again.push_back(joint.roots[r].recorded);
+  std::set<size_t> beside;
+  for (const std::vector<size_t>& of_tangent : joint.beside) beside.insert(of_tangent.begin(), of_tangent.end());
+  for (const size_t o : beside) {
+    plan->beside.push_back(o);
+    plan->made_again.push_back(recorded.outputs[o]);
+  }
   plan->facts = {.saved_bytes = part.bytes,
                  .saved = part.saved.size(),
                  .joint_ms = joint_ms,

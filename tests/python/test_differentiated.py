@@ -342,6 +342,51 @@ def test_hooks_of_outputs_in_second_gradients(name, together, to_the_end):
             assert a == b if not isinstance(a, torch.Tensor) else torch.allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
+def unbound(y):
+    a, b, c = y.unbind(1)
+    return a, (b * 2).exp() * c
+
+
+def split(y):
+    a, b, c = y.split(1, 1)
+    return c[0], a, b * b * a.detach(), b.sin().sum()
+
+
+def split_of_a_library(y):
+    a, b = torch.nn.functional.conv1d(y, torch.ones(2, 2, 2), padding=1).split(2, 1)
+    return a, b * b
+
+
+def std_and_mean(y):
+    a, b = torch.std_mean(y, 0)
+    return a, b.exp() * y
+
+
+@pytest.mark.parametrize("of_the_input", [False, True])
+@pytest.mark.parametrize("f", [unbound, split, split_of_a_library, std_and_mean])
+def test_hooks_beside_the_way_of_second_gradients(f, of_the_input):
+    """Who comes to an operator comes to all its results: hooks of those that no gradient is for are called with None."""
+    def seen(g):
+        x = torch.linspace(-1, 1, 6).view(2, 3).requires_grad_()
+        lines = []
+        ys = g(x)
+        for i, y in enumerate(ys):
+            y.register_hook(lambda g, i=i: lines.append((i, None if g is None else [round(v, 3) for v in g.view(-1).tolist()])))
+        (d,) = torch.autograd.grad(ys[-1].sum(), x, create_graph=True)
+        lines.append("second")
+        (e,) = torch.autograd.grad(d.square().sum(), x, create_graph=True)
+        lines.append("third")
+        e.sum().backward()
+        return lines
+
+    def whole(x):
+        return f(x if of_the_input else x * 2)
+
+    c = magneto.compile(whole)
+    for _ in range(3):
+        assert seen(c) == seen(whole)
+
+
 def looked_at_first(x, b):
     v = b.as_strided((2, 2), (2, 1), 0)
     b[1] += 1

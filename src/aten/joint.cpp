@@ -344,8 +344,10 @@ class Joining {
 
   // The recorded tensor of which this one is a view, or itself. `by_strides`: on the way, memory is looked at by
   // strides that are taken of a view. Eager's gradient of that knows the view's place in memory; the middle lays it on
-  // the root. `is_detached`: on the way, the memory goes on and the history does not.
-  ValueId root(ValueId id, bool* by_strides = nullptr, bool* is_detached = nullptr) const {
+  // the root. `is_detached`: on the way, the memory goes on and the history does not; `hides_detach`: and above that,
+  // memory is looked at by strides, which the middle lays on the root.
+  ValueId root(ValueId id, bool* by_strides = nullptr, bool* is_detached = nullptr,
+               bool* hides_detach = nullptr) const {
     bool counts = false;
     for (;;) {
       const graph::NodeId maker = from_.value(id).maker;
@@ -360,6 +362,7 @@ class Joining {
       if (by_strides && counts) *by_strides = true;
       counts = counts || node.op == "aten::as_strided" || node.op == "aten::as_strided_";
       if (is_detached && node.op == "aten::detach") *is_detached = true;
+      if (hides_detach && node.op == "aten::detach" && counts) *hides_detach = true;
       id = viewed(node);
     }
   }
@@ -393,8 +396,8 @@ class Joining {
         made_.root_of.push_back(Joint::kNone);
         continue;
       }
-      bool by_strides = false, is_detached = false;
-      const ValueId id = root(output, &by_strides, &is_detached);
+      bool by_strides = false, is_detached = false, hides_detach = false;
+      const ValueId id = root(output, &by_strides, &is_detached, &hides_detach);
       const auto [place, is_new] = known.emplace(id, roots_.size());
       if (is_new) {
         roots_.push_back(tensors_[id.index()]);
@@ -403,6 +406,8 @@ class Joining {
         outside_.push_back(from_.comes_from_outside(id));
       }
       made_.root_of.push_back(place->second);
+      if (hides_detach && roots_[place->second].requires_grad())
+        impossible("as_strided of a tensor without the history that its memory has");
       if (!tensors_[output.index()].requires_grad()) continue;
       if (by_strides) impossible("as_strided of a view has a gradient that depends on the view");
       if (is_detached || !roots_[place->second].requires_grad())

@@ -363,3 +363,20 @@ def test_gradients_of_hidden_tensors_hold_for_the_sizes_of_now(f, look):
     for n in (2, 3, 5, 2, 1, 7):
         for want, have in zip(seen(f, n), seen(c, n)):
             torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("look", [lambda v: v.as_strided((1, 3), (0, 0)), lambda v: v.as_strided((2,), (1,), 1), lambda v: v.view(-1).as_strided((2,), (2,))[:1], lambda v: v[1:].as_strided((1,), (1,))])
+def test_a_detached_look_by_strides_has_no_history(look):
+    def f(x):
+        v = x * 2
+        return v, look(v.detach())
+
+    compiled = magneto.compile(f)
+    for _ in range(3):
+        answers = []
+        for function in (f, compiled):
+            x = torch.arange(4.0, requires_grad=True)
+            v, detached = function(x)
+            v.backward(torch.ones(4))
+            answers.append((detached.requires_grad, detached._is_view(), detached.tolist(), detached.untyped_storage().data_ptr() == v.untyped_storage().data_ptr(), x.grad.tolist()))
+        assert answers[0] == answers[1]

@@ -719,11 +719,8 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
       inputs.push_back(
           stand_in(stop.value, originals.size() + s, {stops[s].nodes.front()->getptr(), stops[s].input_nr}));
   }
-  {
-    c10::AutoGradMode with_history(true);
-    for (at::Tensor& input : inputs)
-      if (input.requires_grad()) input = input.view_as(input);
-  }
+  for (at::Tensor& input : inputs)
+    if (input.requires_grad()) input = stand_behind(input);
   for (size_t k = 0; k < known.size(); ++k)
     if (plan.into[k] == Joint::kNone) inputs.push_back(std::move(known[k]));
   for (const at::Tensor& state : generator_states)

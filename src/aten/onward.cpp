@@ -68,15 +68,42 @@ class Onward final : public autograd::Node {
   const std::shared_ptr<Waiting> waiting_;
 };
 
+/// Gives on what comes.
+class Same final : public autograd::Node {
+ public:
+  std::string name() const override { return "MagnetoBackward"; }
+  void compiled_args(autograd::CompiledNodeArgs&) const override {}
+  variable_list apply_with_saved(const variable_list& gradients, autograd::SwapSavedVariables&) override {
+    return gradients;
+  }
+
+ protected:
+  variable_list apply(variable_list&& gradients) override { return std::move(gradients); }
+};
+
+template <class Kind, class... Args>
+NodePtr make(Args&&... args) {
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+  return c10::make_intrusive<Kind>(std::forward<Args>(args)...);
+#else
+  return NodePtr(new Kind(std::forward<Args>(args)...), autograd::deleteNode);
+#endif
+}
+
 }  // namespace
+
+at::Tensor stand_behind(const at::Tensor& tensor) {
+  const c10::AutoGradMode with_history(true);
+  at::Tensor made = tensor.view_as(tensor);
+  const NodePtr node = make<Same>();
+  node->set_next_edges({autograd::impl::gradient_edge(tensor)});
+  autograd::impl::set_gradient_edge(made, {node, node->add_input_metadata(made)});
+  return made;
+}
 
 void lead_on(autograd::Node& made_again, const std::vector<std::pair<uint32_t, autograd::Edge>>& onward) {
   auto waiting = std::make_shared<Waiting>();
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
-  const NodePtr node = c10::make_intrusive<Onward>(waiting);
-#else
-  const NodePtr node(new Onward(waiting), autograd::deleteNode);
-#endif
+  const NodePtr node = make<Onward>(waiting);
   autograd::edge_list next;
   for (autograd::Edge& edge : made_again.next_edges()) {
     if (!edge.is_valid()) continue;

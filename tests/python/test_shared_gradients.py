@@ -75,3 +75,18 @@ def test_parts_of_a_cat_are_not_copied():
         leaves = seeded([(2, 3), (4,), (3, 5)])
         compiled(*leaves).sum().backward()
     assert len({leaf.grad.untyped_storage().data_ptr() for leaf in leaves}) == 1
+
+
+@pytest.mark.parametrize("f", [lambda a, b: (a + b).sin(), lambda a, b: torch.relu(a + b) * 2 + (a + b) ** 3])
+def test_second_gradients_do_not_share_memory(f):
+    compiled = magneto.compile(f)
+    answers = []
+    for function in (f, compiled, compiled, compiled):
+        leaves = seeded([(2, 3), (2, 3)])
+        for _ in range(2):
+            made = torch.autograd.grad(function(*leaves).sum(), leaves, create_graph=True)
+            torch.autograd.backward(made, [torch.ones(2, 3)] * 2)
+        answers.append([leaf.grad for leaf in leaves])
+        assert leaves[0].grad.data_ptr() != leaves[1].grad.data_ptr()
+    for have in answers[1:]:
+        torch.testing.assert_close(have, answers[0])

@@ -116,6 +116,9 @@ Backward TrainingPlan::make_backward(const JointOf& asked, const std::vector<boo
     for (const types::Condition& condition : some.conditions)
       if (std::find(joint.conditions.begin(), joint.conditions.end(), condition) == joint.conditions.end())
         made.conditions.push_back(condition);
+    for (const Symbols::Counted& counted : some.counted)
+      if (std::find(joint.counted.begin(), joint.counted.end(), counted) == joint.counted.end())
+        return none("its gradient counts with a float that changes");
     graph = std::move(some.graph);
     made.reached_by = std::move(some.reached_by);
   }

@@ -44,6 +44,7 @@ class Arranging {
       return none(base::concat("not proved for all sizes: ", broken.front()));
     if (!broken.empty()) throw base::Violation(base::concat("functionalise: ", broken.front()));
     made_.conditions = joint_.conditions;
+    made_.counted = joint_.counted;
     made_.root_at = joint_.root_at;
     made_.stops = joint_.stops;
     made_.behind = joint_.behind;

@@ -44,7 +44,8 @@ struct FunctionalJoint {
   std::vector<Held> held;
   std::vector<bool> is_other;  ///< of each node of the forward half: the program has other operators in its place
   std::vector<types::Condition> conditions;
-  std::vector<size_t> stored;  ///< inputs that are stored to
+  std::vector<Symbols::Counted> counted;  ///< as in Joint
+  std::vector<size_t> stored;             ///< inputs that are stored to
   double functionalise_ms = 0;
   std::string reason;
 

@@ -146,6 +146,14 @@ class Joining {
       if (!condition.holds(made_.hints)) impossible("numbers for which ", types::to_string(condition));
       symbols_->decide(condition);
     }
+    // What formulas count of floats they are lent, before any of them does: each backward of a program has the same
+    // symbols.
+    for (const graph::Node& node : from_.nodes())
+      for (size_t a = 0; a < node.args.size(); ++a)
+        if (const auto* real = std::get_if<graph::Real>(&node.args[a]);
+            real && operator_named(node.op).arguments[a] == ArgKind::kFloat)
+          symbols_->count(*real, {Count::kInverseOfRest});
+    made_.hints = symbols_->hints();
     made_.inputs = examples.size();
     made_.input_values = from_.inputs();
     made_.outputs = from_.outputs.size();
@@ -731,6 +739,16 @@ class Joining {
     return *value;
   }
 
+  bool is_read(graph::Real real) const {
+    const auto is_it = [&](const graph::Arg& arg) {
+      const auto* one = std::get_if<graph::Real>(&arg);
+      return one && *one == real;
+    };
+    const auto& nodes = made_.graph.nodes();
+    return std::any_of(nodes.begin(), nodes.end(),
+                       [&](const graph::Node& node) { return std::any_of(node.args.begin(), node.args.end(), is_it); });
+  }
+
   void finish(const std::vector<at::Tensor>& gradients) {
     std::vector<ValueId> outputs;
     for (const ValueId output : from_.outputs)
@@ -765,6 +783,8 @@ class Joining {
       }
       made_.conditions.push_back({types::Expr::symbol(condition.symbol), types::Relation::kNe, condition.bits});
     }
+    for (const Symbols::Counted& counted : symbols_->counted())
+      if (is_read(graph::Real{counted.result})) made_.counted.push_back(counted);
     for (size_t n = forward_nodes_; n < made_.graph.nodes().size(); ++n) {
       const graph::Node& node = made_.graph.nodes()[n];
       const Operator& op = operator_named(node.op);

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "aten/symbols.h"
 #include "graph/graph.h"
 
 namespace magneto::aten {
@@ -50,6 +51,8 @@ struct Joint {
   std::vector<int64_t> hints;  ///< the symbols of the graph, as the examples have them
   /// What must hold of symbols beyond what the program's own graph says.
   std::vector<types::Condition> conditions;
+  /// Floats that gradients count of others. They follow the symbols of the program's graph, and depend on nothing else.
+  std::vector<Symbols::Counted> counted;
   std::string reason;  ///< not empty: why there is none; the rest has no meaning then
 
   /// Stops: outputs on the way to others. Such a tensor has a gradient that others can see (hooks, retain_grad,

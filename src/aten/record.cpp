@@ -430,10 +430,12 @@ class Recording {
     return true;
   }
 
-  // What returns nothing (_foreach_add_) has no type that could depend on a number.
-  bool keeps_reals() {
+  // What returns nothing (_foreach_add_) has no type that could depend on a number. Of some others the rule says so.
+  bool keeps_reals(const ops::TakenReals& reals) {
     constexpr uint64_t kEach = ~uint64_t{0};
-    if (op_.returns > 0 || !holds_reals({kEach, kEach}, {})) return false;
+    for (size_t a = 0; op_.returns > 0 && a < args_.size(); ++a)
+      if (std::holds_alternative<graph::Real>(args_[a]) && (reals.untyped >> a & 1) == 0) return false;
+    if (!holds_reals(op_.returns > 0 ? reals : ops::TakenReals{kEach, kEach}, {})) return false;
     for (size_t a = 0; a < args_.size(); ++a)  // for the shape kernel
       if (const auto* real = std::get_if<graph::Real>(&args_[a]); real && op_.arguments[a] != ArgKind::kTensor)
         stack_[begin_ + a] = state_.symbols->hint(*real);
@@ -459,7 +461,7 @@ class Recording {
     ops::TakenReals reals;
     Results ruled = results_by_rule(reals);
     if (ruled && !holds_reals(reals, *ruled)) ruled.reset();
-    if (!ruled && !keeps_reals() && fix_reals()) ruled = results_by_rule(reals);
+    if (!ruled && !keeps_reals(reals) && fix_reals()) ruled = results_by_rule(reals);
     if (ruled) {
       by_rule_ = true;
       return ruled;

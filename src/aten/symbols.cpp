@@ -300,6 +300,8 @@ double Count::of(double number) const {
       return static_cast<float>(number);
     case kRoot:
       return std::sqrt(number);
+    case kInverseOfRest:
+      return 1 / (1 - number);
   }
   return number;
 }
@@ -316,6 +318,8 @@ std::string to_string(const Count& count, const std::string& number) {
       return "f32(" + number + ")";
     case Count::kRoot:
       return "sqrt(" + number + ")";
+    case Count::kInverseOfRest:
+      return "1 / (1 - " + number + ")";
   }
   return number;
 }
@@ -343,13 +347,15 @@ std::optional<double> Symbols::lend(graph::Real real) {
     const uint64_t marked = (bits & ~kMarked) | (kStep * (real.symbol + 1) >> 24 & kMarked);
     loan = loans_.insert(loan, {real, std::bit_cast<double>(marked)});
   }
-  loan->met = false;
+  loan->met = terms_ && terms_->may_be_ignored;
   const auto know = [&](const Count& count) {
     const double counted = count.of(loan->mark);
     if (std::isnormal(counted) && (count.kind != Count::kRounded || std::isnormal(static_cast<float>(counted))))
       lent_.emplace(std::bit_cast<int64_t>(counted), Lent{static_cast<size_t>(loan - loans_.begin()), count});
   };
   know({});
+  for (const Counted& counted : counted_)
+    if (counted.of == real.symbol) know(counted.count);
   if (!terms_) return loan->mark;
   for (const Count::Kind kind : {Count::kRest, Count::kRounded, Count::kRoot}) know({kind});
   for (const int64_t size : terms_->sizes)

@@ -29,13 +29,8 @@ namespace magneto::aten {
 
 /// What torch counts of a double before an operator gets it.
 struct Count {
-  enum Kind : uint8_t {
-    kItself,
-    kRest,
-    kQuotient,
-    kRounded,
-    kRoot
-  } kind = kItself;  ///< 1 - x, x / by, f32(x), sqrt(x)
+  /// 1 - x, x / by, f32(x), sqrt(x), 1 / (1 - x)
+  enum Kind : uint8_t { kItself, kRest, kQuotient, kRounded, kRoot, kInverseOfRest } kind = kItself;
   double by = 1;
   double of(double number) const;
   friend bool operator==(const Count&, const Count&) = default;
@@ -91,14 +86,18 @@ class Symbols : public std::enable_shared_from_this<Symbols> {
     uint32_t result;
     uint32_t of;
     Count count;
+    friend bool operator==(const Counted&, const Counted&) = default;
   };
   const std::vector<Counted>& counted() const { return counted_; }
+  /// The symbol of such a float. From then on it is known, whoever it is lent to.
+  graph::Real count(graph::Real real, const Count& count);
   /// Those that nobody has met since they were lent last: torch counted with them, or looked at them. They are fixed.
   bool fix_unmet();
   /// What is lent to a function: floats between two numbers, both included, for others mean something else to it.
   /// `sizes` are those of its tensors, by which it may divide.
   struct Terms {
     double least, most;
+    bool may_be_ignored = false;
     std::vector<int64_t> sizes = {};
   };
   /// As long as one lives, whoever wants the value of a float is lent one.
@@ -145,7 +144,6 @@ class Symbols : public std::enable_shared_from_this<Symbols> {
   std::vector<types::Condition> conditions_;
   std::unordered_multimap<size_t, size_t> by_hash_;  ///< places in conditions_
   std::vector<RealCondition> real_conditions_;
-  graph::Real count(graph::Real real, const Count& count);
   std::vector<Counted> counted_;
   struct Loan {
     graph::Real real;

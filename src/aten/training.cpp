@@ -11,6 +11,7 @@
 #include <torch/headeronly/version.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <map>
 #include <set>
@@ -88,6 +89,13 @@ bool Training::must_run_plainly(std::span<const at::Tensor> inputs, std::span<co
 
 Executable::Failure Training::run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols,
                                   Tensors& outputs) const {
+  std::vector<int64_t> extended;
+  for (const Symbols::Counted& counted : plan_->joint.counted) {
+    if (extended.empty()) extended.assign(symbols.begin(), symbols.end());
+    if (extended.size() <= counted.result) extended.resize(counted.result + 1);
+    extended[counted.result] = std::bit_cast<int64_t>(counted.count.of(std::bit_cast<double>(symbols[counted.of])));
+  }
+  if (!extended.empty()) symbols = extended;
   if (must_run_plainly(inputs, symbols)) return plan_->program->run(inputs, symbols, outputs);
   bool is_done = false;
   try {

@@ -464,6 +464,7 @@ PyObject* unbound(PyObject* callable) {
 std::optional<DoubleRange> passes_doubles(std::string_view name) {
   static constexpr double kLeast = std::numeric_limits<double>::denorm_min(), kBelowOne = 1 - 0x1p-53;
   static constexpr DoubleRange kAny{-HUGE_VAL, HUGE_VAL}, kPositive{kLeast, HUGE_VAL}, kFraction{kLeast, kBelowOne};
+  static constexpr DoubleRange kDropped{kLeast, kBelowOne, true};
   static const std::unordered_map<std::string_view, DoubleRange> names = {
       {"torch.layer_norm", kAny},
       {"torch.group_norm", kAny},
@@ -494,10 +495,11 @@ std::optional<DoubleRange> passes_doubles(std::string_view name) {
       {"torch.hinge_embedding_loss", kAny},
       {"torch.cosine_embedding_loss", kAny},
       {"torch.nn.functional.scaled_dot_product_attention", kPositive},
-      {"torch.dropout", kFraction},
-      {"torch.dropout_", kFraction},
-      {"torch.feature_dropout", kFraction},
-      {"torch.feature_dropout_", kFraction},
+      {"torch.dropout", kDropped},
+      {"torch.dropout_", kDropped},
+      {"torch.native_dropout", kDropped},
+      {"torch.feature_dropout", kDropped},
+      {"torch.feature_dropout_", kDropped},
   };
   const auto found = names.find(name);
   return found == names.end() ? std::nullopt : std::optional(found->second);

@@ -71,6 +71,7 @@ PyObject* missing_method(PyObject* container, PyObject* key);
 /// program's.)
 struct DoubleRange {
   double least, most;
+  bool may_be_ignored = false;  ///< no operator gets it in some calls, and nothing depends on it then
 };
 std::optional<DoubleRange> passes_doubles(std::string_view name);
 

@@ -69,7 +69,7 @@ PyObject* Recorder::repeat_in_sketch(PyObject* result, std::span<PyObject* const
   try {
     std::optional<aten::Symbols::Terms> terms;
     if (lends) {
-      terms = {lends->least, lends->most};
+      terms = {lends->least, lends->most, lends->may_be_ignored};
       for (PyObject* operand : operands)
         if (is_tensor(operand))
           terms->sizes.insert(terms->sizes.end(), tensor_of(operand).sizes().begin(), tensor_of(operand).sizes().end());

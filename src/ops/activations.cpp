@@ -53,6 +53,7 @@ Results prelu(const Call& call) {
 }
 
 Results dropout_backward(const Call& call) {
+  takes_real(call, 2);
   const TensorType *grad = tensor(call, 0), *mask = tensor(call, 1);
   if (!grad || !mask || !accepts(kFloats, grad->dtype) || mask->dtype != Dtype::kBool) return std::nullopt;
   return elementwise(call, {{*grad, false}, {*mask, false}}, grad->dtype, grad->dtype);

@@ -33,6 +33,7 @@ struct TakenReals {
   uint64_t taken = 0;
   uint64_t converted = 0;
   uint64_t ordered = 0;
+  uint64_t untyped = 0;  ///< taken, although the rule has no types: torch's do not depend on it
   struct Range {
     size_t argument;
     double least, most;

@@ -112,9 +112,13 @@ Results bernoulli_of(const Call& call) { return is_probability(call) ? bernoulli
 Results dropout(const Call& call) {
   const TensorType* self = tensor(call, 0);
   const auto train = flag(call, 2);
-  if (!self || !accepts(kFloats, self->dtype) || self->device.kind != Device::Kind::kCpu || !train) return std::nullopt;
+  if (!self || !accepts(kFloats, self->dtype) || !train || !*train) return std::nullopt;
   const auto probability = real(call, 1);
-  if (!probability || !*train || *probability <= 0 || *probability >= 1) return std::nullopt;
+  if (probability ? *probability <= 0 || *probability >= 1
+                  : !takes_between(call, 1, std::numeric_limits<double>::denorm_min(), 1 - 0x1p-53))
+    return std::nullopt;
+  if (call.reals && !probability) call.reals->untyped |= uint64_t{1} << 1;
+  if (self->device.kind != Device::Kind::kCpu) return std::nullopt;
   const auto strides = strides_like(call, *self);
   if (!strides || known(is_empty(call, self->sizes))) return std::nullopt;
   if (!known(dense(call, *self))) return std::nullopt;

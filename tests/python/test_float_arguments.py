@@ -154,6 +154,8 @@ TARGETS, SIGNS = torch.tensor([0, 1, 2]), torch.tensor([1, -1, 1])
 COUNTED = {
     "dropout": lambda x, s: F.dropout(x, s, True),
     "dropout in place": lambda x, s: F.dropout(x * 2, s, True, True),
+    "dropout with its mask": lambda x, s: torch.native_dropout(x, s, True),
+    "dropout while nothing is trained": lambda x, s: F.dropout(x, s, False) * 2,
     "dropout of channels": lambda x, s: F.dropout1d(batch(x), s, True),
     "attention": lambda x, s: F.scaled_dot_product_attention(head(x), head(x), head(x), scale=s),
     "attention with a mask that has a gradient": lambda x, s: F.scaled_dot_product_attention(head(x), head(x), head(x), head(x)[..., :3], scale=s),
@@ -216,7 +218,6 @@ CONSTANTS = {
     "celu": lambda x, s: F.celu(x, s),
     "alpha_dropout": lambda x, s: F.alpha_dropout(x, s, True),
     "isclose": lambda x, s: torch.isclose(x, x + 1, atol=s),
-    "native_dropout": lambda x, s: torch.native_dropout(x, s, True),
 }
 
 

@@ -404,8 +404,7 @@ variable_list MagnetoBackward::run(const Backward& backward, variable_list tange
   for (const size_t t : backward.tangents) inputs.push_back(laid_out(tangents[t], plan_->tangents[t]));
   std::vector<std::pair<size_t, at::Tensor>> handed_on;
   for (const Passed& passed : backward.passed) {
-    const auto at = std::find(backward.tangents.begin(), backward.tangents.end(), passed.tangent);
-    const at::Tensor& read = *(inputs.end() - (backward.tangents.end() - at));
+    const at::Tensor& read = inputs[inputs.size() - backward.tangents.size() + passed.input];
     if (at::Tensor made = hand_on(passed, tangents[passed.tangent], read, symbols); made.defined())
       handed_on.emplace_back(passed.gradient, std::move(made));
   }
@@ -629,7 +628,9 @@ TrainingPlan::There MagnetoBackward::there(const std::vector<bool>& looked, cons
   TrainingPlan::There there{.looked = looked, .through = {}, .inputs = {}, .stops = {}};
   there.looked.resize(stops.size());
   for (const at::Tensor& tangent : tangents) there.through.push_back(tangent.defined());
-  for (size_t i = 0; i < originals.size(); ++i) there.inputs.push_back(is_as_it_was(originals[i]) && !is_stored(i));
+  for (const Original& original : originals) there.inputs.push_back(is_as_it_was(original));
+  for (const size_t stored : plan_->joint.stored)
+    if (stored < there.inputs.size()) there.inputs[stored] = false;
   for (size_t s = 0; s < stops.size(); ++s) there.stops.push_back(!there.looked[s] || is_as_it_was(stops[s].original));
   return there;
 }

@@ -74,7 +74,8 @@ std::vector<Passed> find_passed(const Graph& backward, std::span<const size_t> t
     if (at == inputs.end() || *at != id) continue;
     const size_t behind = static_cast<size_t>(inputs.end() - at);  // counted from the end
     if (behind > tangents.size()) continue;
-    Passed& passed = found.emplace_back(Passed{.gradient = g, .tangent = tangents[tangents.size() - behind]});
+    const size_t input = tangents.size() - behind;
+    Passed& passed = found.emplace_back(Passed{.gradient = g, .tangent = tangents[input], .input = input});
     std::reverse(way.begin(), way.end());
     if (way.empty()) continue;
     passed.views = program_of(backward, id, way);

@@ -16,6 +16,7 @@ namespace magneto::aten {
 /// its bits (a lazy conjugate or negative, zeros without memory), and views keep the bits. What kernels read has none.
 struct Passed {
   size_t gradient = 0, tangent = 0;
+  size_t input = 0;                           ///< of the backward, counted from the first tangent that it reads
   std::shared_ptr<const Program> views = {};  ///< of the tangent, its input; nullptr: it is the tangent itself
   bool by_strides = false;                    ///< one of them tells strides
 };

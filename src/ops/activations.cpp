@@ -32,8 +32,7 @@ Results glu_backward(const Call& call) {
     return std::nullopt;
   const auto dim = dimension(call, 2, self->sizes.size());
   const auto parts = dim ? halves(call, *self, *dim) : std::nullopt;
-  if (!parts || self->device.kind != Device::Kind::kCpu || !same(call, parts->front().type.sizes, grad->sizes))
-    return std::nullopt;
+  if (!parts || !on_cpu(*self) || !same(call, parts->front().type.sizes, grad->sizes)) return std::nullopt;
   return just(fresh(self->dtype, self->device, self->sizes));
 }
 
@@ -199,7 +198,7 @@ Element hardsigmoid_backward_body(Body& b) {
 Element hardswish_backward_body(Body& b) {
   b.promote({0, 1});
   const Element grad = b.x(0), x = b.x(1), middle = grad * (x / 3 + 0.5);
-  if (b.type.device.kind == types::Device::Kind::kCpu)  // a NaN stays one there
+  if (b.on_cpu())  // a NaN stays one there
     return where(x <= -3, b.number(0), where(x >= 3, grad, middle));
   return where(x <= -3, b.number(0), where(x < 3, middle, grad));
 }
@@ -212,7 +211,7 @@ Element hardtanh_backward_body(Body& b) {
   if (is_nan_limit(b.call, 2) || is_nan_limit(b.call, 3)) return b.decline();
   b.promote({0, 1});
   const Element x = b.x(1), grad = b.x(0);
-  if (b.type.device.kind == types::Device::Kind::kCpu)  // a NaN has no gradient there
+  if (b.on_cpu())  // a NaN has no gradient there
     return where((x > b.scalar(2)) & (x < b.scalar(3)), grad, b.number(0));
   return where((x <= b.scalar(2)) | (x >= b.scalar(3)), b.number(0), grad);
 }

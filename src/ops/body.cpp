@@ -59,12 +59,10 @@ Element Body::x(size_t argument) { return x(argument, index); }
 
 Element Body::x(size_t argument, const Index& to) { return rounded(argument, operand(argument, to)); }
 
-static bool is_cpu(const TensorType& type) { return type.device.kind == types::Device::Kind::kCpu; }
-
 Element Body::exact(size_t argument, bool kept_on_cpu) {
   const TensorType* from = tensor(call, argument);
   const auto is_one = [](const Expr& size) { return size == Expr(1); };
-  const bool is_number = !from || (is_cpu(*from) && std::all_of(from->sizes.begin(), from->sizes.end(), is_one));
+  const bool is_number = !from || (ops::on_cpu(*from) && std::all_of(from->sizes.begin(), from->sizes.end(), is_one));
   const bool is_kept = is_number && (kept_on_cpu || !on_cpu());
   const Element value = operand(argument, index);
   return is_kept ? value : rounded(argument, value);

@@ -65,8 +65,7 @@ Results nll2d(const Call& call) {
   if (!self || !target || !reduction || self->sizes.size() != 4 || !accepts(kFloats, self->dtype)) return std::nullopt;
   if (target->dtype != Dtype::kI64 || !same(call, target->sizes, Sizes{self->sizes[0], self->sizes[2], self->sizes[3]}))
     return std::nullopt;
-  if (!class_weight_fits(call, 2, *self, self->sizes[1]) || self->device.kind != Device::Kind::kCpu)
-    return std::nullopt;
+  if (!class_weight_fits(call, 2, *self, self->sizes[1]) || !on_cpu(*self)) return std::nullopt;
   return std::vector<Result>{fresh(self->dtype, self->device, *reduction == 0 ? target->sizes : Sizes()),
                              fresh(self->dtype, self->device, {})};
 }

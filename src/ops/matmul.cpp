@@ -22,7 +22,7 @@ std::optional<Sizes> batch_product(const Call& call, const TensorType* a, const 
 }
 
 // Kernels for integers exist on the CPU only.
-bool can_run(const TensorType& a) { return a.device.kind == Device::Kind::kCpu || accepts(kInexact, a.dtype); }
+bool can_run(const TensorType& a) { return on_cpu(a) || accepts(kInexact, a.dtype); }
 
 template <auto product>
 Results multiply(const Call& call) {
@@ -68,8 +68,7 @@ std::optional<Sizes> matrix_vector(const Call& call, const TensorType* a, const 
 // Rows of a in groups, each with its own matrix; or one matrix for each of a batch.
 Results grouped(const Call& call) {
   const TensorType *a = tensor(call, 0), *b = tensor(call, 1), *ends = tensor(call, 2);
-  if (!a || !b || a->device.kind != Device::Kind::kCpu || a->dtype != b->dtype || !is_absent(call, 3))
-    return std::nullopt;
+  if (!a || !b || !on_cpu(*a) || a->dtype != b->dtype || !is_absent(call, 3)) return std::nullopt;
   if (!accepts(kFloats, a->dtype) || dtype_or(call, 4, a->dtype) != a->dtype) return std::nullopt;
   // rows must lie close together in at least one direction; which ones torch takes is certain for these
   if (a->strides != types::contiguous_strides(a->sizes) || b->strides != types::contiguous_strides(b->sizes))

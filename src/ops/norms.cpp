@@ -7,8 +7,6 @@ namespace magneto::ops {
 
 namespace {
 
-bool on_cpu(const TensorType& type) { return type.device.kind == Device::Kind::kCpu; }
-
 // An optional parameter: absent, or of these sizes, device and dtype.
 bool parameter_fits(const Call& call, size_t i, const TensorType& input, const Sizes& sizes) {
   if (is_absent(call, i)) return true;

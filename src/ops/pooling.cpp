@@ -90,12 +90,17 @@ Results max_pool_backward(const Call& call) {
 }
 Results average_pool_backward(const Call& call) { return pool_backward(call, average_window(call, 2)); }
 
-bool on_cpu(const TensorType* type) { return type && type->device.kind == Device::Kind::kCpu; }
+// Averages of integers are divided and rounded by rules of torch's own.
+template <Element (*body)(Body&)>
+Element of_floats(Body& b) {
+  return types::is_floating(b.type.dtype) ? body(b) : b.decline();
+}
 
 Results adaptive(const Call& call) {
   const TensorType* self = tensor(call, 0);
   const auto size = pair_at(call, 1);
-  if (!on_cpu(self) || !size || size->h <= 0 || size->w <= 0 || !accepts(kFloats, self->dtype)) return std::nullopt;
+  if (!self || !on_cpu(*self) || !size || size->h <= 0 || size->w <= 0 || !accepts(kFloats, self->dtype))
+    return std::nullopt;
   const size_t rank = self->sizes.size();
   if ((rank != 3 && rank != 4) || is_empty(call, self->sizes) != false) return std::nullopt;
   Sizes sizes = self->sizes;
@@ -107,7 +112,8 @@ Results adaptive(const Call& call) {
 
 Results adaptive_backward(const Call& call) {
   const TensorType *grad = tensor(call, 0), *self = tensor(call, 1);
-  if (!on_cpu(self) || !grad || grad->dtype != self->dtype || !accepts(kFloats, self->dtype)) return std::nullopt;
+  if (!self || !on_cpu(*self) || !grad || grad->dtype != self->dtype || !accepts(kFloats, self->dtype))
+    return std::nullopt;
   if (self->sizes.size() != 4 || grad->sizes.size() != 4 || is_empty(call, grad->sizes) != false) return std::nullopt;
   if (grad->sizes[0] != self->sizes[0] || grad->sizes[1] != self->sizes[1]) return std::nullopt;
   auto result = fresh_in_suggested(call, self->dtype, self->sizes, *self);
@@ -137,17 +143,19 @@ Results upsample_backward(const Call& call) {
 }
 
 constexpr Op kOps[] = {
-    {.name = "aten::_adaptive_avg_pool2d", .type = adaptive, .body = adaptive_pool_body},
-    {.name = "aten::_adaptive_avg_pool2d_backward", .type = adaptive_backward, .body = adaptive_pool_backward_body},
-    {.name = "aten::avg_pool2d", .type = average_pool, .body = average_pool_body},
-    {.name = "aten::avg_pool2d_backward", .type = average_pool_backward, .body = average_pool_backward_body},
+    {.name = "aten::_adaptive_avg_pool2d", .type = adaptive, .body = of_floats<adaptive_pool_body>},
+    {.name = "aten::_adaptive_avg_pool2d_backward",
+     .type = adaptive_backward,
+     .body = of_floats<adaptive_pool_backward_body>},
+    {.name = "aten::avg_pool2d", .type = average_pool, .body = of_floats<average_pool_body>},
+    {.name = "aten::avg_pool2d_backward", .type = average_pool_backward, .body = of_floats<average_pool_backward_body>},
     {.name = "aten::max_pool2d_with_indices", .type = max_pool, .body = max_pool_body},
     {.name = "aten::max_pool2d_with_indices_backward",
      .type = max_pool_backward,
      .may_raise_on_data = true,
      .equation = max_pool_backward_equation},
     {.name = "aten::upsample_bicubic2d", .type = upsample},
-    {.name = "aten::upsample_bilinear2d", .type = upsample, .body = bilinear_body},
+    {.name = "aten::upsample_bilinear2d", .type = upsample, .body = of_floats<bilinear_body>},
     {.name = "aten::upsample_bilinear2d_backward", .type = upsample_backward},
     {.name = "aten::upsample_nearest2d", .type = upsample, .body = nearest_body},
     {.name = "aten::upsample_nearest2d_backward", .type = upsample_backward, .body = nearest_backward_body},

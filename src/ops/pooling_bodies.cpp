@@ -65,9 +65,6 @@ Element divisor(Body& b, const Window& window, const Image& size, Element oh, El
                            extent(ow, window.kernel.w, window.stride.w, window.padding.w, size.w));
 }
 
-/// Averages of integers are divided and rounded by rules of torch's own.
-bool averages(const Body& b) { return types::is_floating(b.type.dtype); }
-
 double lowest(Dtype dtype) {
   if (types::is_floating(dtype)) return -std::numeric_limits<double>::infinity();
   return dtype == Dtype::kU8 ? 0.0 : -std::ldexp(1.0, static_cast<int>(8 * types::item_size(dtype)) - 1);
@@ -131,7 +128,7 @@ bool max_pool_backward_equation(Body& b, loop::Equation& equation) {  // grad, s
 Element average_pool_body(Body& b) {  // self, window, count padding, divisor
   const auto window = average_window(b.call, 1);
   const auto size = image(b.call, b.type_of(0));
-  if (!window || !size || !averages(b)) return b.decline();
+  if (!window || !size) return b.decline();
   b.compute_as(b.type.dtype);
   const Element oh = row(b.index), ow = column(b.index);
   const Element h0 = oh * b.whole(window->stride.h) - b.whole(window->padding.h);
@@ -149,7 +146,7 @@ Element average_pool_body(Body& b) {  // self, window, count padding, divisor
 Element average_pool_backward_body(Body& b) {  // grad, self, window, count padding, divisor
   const auto window = average_window(b.call, 2);
   const auto size = image(b.call, b.type_of(1)), pooled = image(b.call, b.type_of(0));
-  if (!window || !size || !pooled || !averages(b)) return b.decline();
+  if (!window || !size || !pooled) return b.decline();
   b.compute_as(b.type.dtype);
   const auto grad = std::get<graph::ValueId>(b.call.args[0]);
   // the windows that hold a pixel: the last one, and as many before it as overlap
@@ -189,7 +186,7 @@ int64_t longest_window(int64_t from, int64_t to) {
 
 Element adaptive_pool_body(Body& b) {  // self, size of the result
   const auto size = image(b.call, b.type_of(0)), pooled = image(b.call, b.type);
-  if (!size || !pooled || !averages(b)) return b.decline();
+  if (!size || !pooled) return b.decline();
   b.compute_as(b.type.dtype);
   const bool even = size->h % pooled->h == 0 && size->w % pooled->w == 0;
   const Pair window{longest_window(size->h, pooled->h), longest_window(size->w, pooled->w)};
@@ -211,7 +208,7 @@ Element adaptive_pool_body(Body& b) {  // self, size of the result
 
 Element adaptive_pool_backward_body(Body& b) {  // grad, self
   const auto size = image(b.call, b.type_of(1)), pooled = image(b.call, b.type_of(0));
-  if (!size || !pooled || size->h % pooled->h != 0 || size->w % pooled->w != 0 || !averages(b)) return b.decline();
+  if (!size || !pooled || size->h % pooled->h != 0 || size->w % pooled->w != 0) return b.decline();
   b.compute_as(b.type.dtype);
   const int64_t h = size->h / pooled->h, w = size->w / pooled->w;
   const auto over = [&](Element i, int64_t by, int64_t of) { return of == 1 ? b.whole(0) : floor_div(i, b.whole(by)); };
@@ -279,7 +276,7 @@ Element nearest_backward_body(Body& b) {  // grad, size of the result, size of t
 Element bilinear_body(Body& b) {  // self, size of the result, align corners, scales
   const auto from = image(b.call, b.type_of(0)), to = image(b.call, b.type);
   const auto corners = flag(b.call, 2);
-  if (!from || !to || !corners || !averages(b)) return b.decline();
+  if (!from || !to || !corners) return b.decline();
   b.compute_as(b.type.dtype);
   struct Side {
     Element low, high, share;

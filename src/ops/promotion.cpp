@@ -201,7 +201,7 @@ std::optional<Device> common_device(std::span<const Operand> operands) {
   bool only_scalar = false;  // up to now: a CPU tensor without dimensions, which may join any device
   for (const Operand& one : operands) {
     if (one.wrapped) continue;
-    const bool scalar = one.type.device.kind == Device::Kind::kCpu && one.type.sizes.empty();
+    const bool scalar = on_cpu(one.type) && one.type.sizes.empty();
     if (!device || (only_scalar && !scalar)) {
       device = one.type.device;
       only_scalar = scalar;

@@ -118,7 +118,7 @@ Results dropout(const Call& call) {
                   : !takes_between(call, 1, std::numeric_limits<double>::denorm_min(), 1 - 0x1p-53))
     return std::nullopt;
   if (call.reals && !probability) call.reals->untyped |= uint64_t{1} << 1;
-  if (self->device.kind != Device::Kind::kCpu) return std::nullopt;
+  if (!on_cpu(*self)) return std::nullopt;
   const auto strides = strides_like(call, *self);
   if (!strides || known(is_empty(call, self->sizes))) return std::nullopt;
   if (!known(dense(call, *self))) return std::nullopt;

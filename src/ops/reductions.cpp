@@ -237,8 +237,7 @@ Values spread(Expander& e) {
     if (const auto d = dimension(dim.value_or(0), e.type(self).sizes.size()); d && !e.type(self).sizes.empty())
       count = count * e.type(self).sizes[*d];
   if (!count.is_constant() && *correction != std::floor(*correction)) return {};
-  const bool on_cpu = e.type(self).device.kind == types::Device::Kind::kCpu;
-  const graph::ValueId x = on_cpu ? e.to(Dtype::kF64, self) : e.widened(self);
+  const graph::ValueId x = on_cpu(e.type(self)) ? e.to(Dtype::kF64, self) : e.widened(self);
   const graph::ValueId mean = e.add("aten::mean.dim", {x, dims, true, graph::Arg()});
   const graph::ValueId away = e.difference(x, mean);
   const graph::ValueId squares = e.sum(e.product(away, away), dims, *keep);

@@ -29,6 +29,7 @@ using Truth = std::optional<bool>;
 
 const TensorType* tensor(const Call& call, size_t i);  ///< nullptr: argument i is no defined tensor
 bool is_absent(const Call& call, size_t i);            ///< none, or an undefined tensor
+inline bool on_cpu(const TensorType& type) { return type.device.kind == types::Device::Kind::kCpu; }
 /// The tensors of a list, or nothing when one is missing.
 std::optional<std::vector<const TensorType*>> tensors(const Call& call, size_t i);
 std::optional<Expr> integer(const Call& call, size_t i);

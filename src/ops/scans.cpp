@@ -16,7 +16,7 @@ Results softmax(const Call& call) {
   const TensorType* self = tensor(call, 0);
   const auto widen = flag(call, 2);
   if (!self || !accepts(kFloats, self->dtype) || !widen || !dimension(call, 1, self->sizes.size())) return std::nullopt;
-  if (*widen && (self->dtype != Dtype::kF16 || self->device.kind == Device::Kind::kCpu)) return std::nullopt;
+  if (*widen && (self->dtype != Dtype::kF16 || on_cpu(*self))) return std::nullopt;
   return plain(*self, *widen ? Dtype::kF32 : self->dtype);
 }
 

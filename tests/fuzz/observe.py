@@ -290,6 +290,14 @@ EPSILON = {torch.float16: 2.0 ** -10, torch.bfloat16: 2.0 ** -7, torch.float32: 
 NORMS = re.compile(r"(native_|_native_|cudnn_|_fused_)?(batch|layer|group|instance|rms)_?norm|var|std|linalg_vector_norm|norm|mean|sum|_?log_?soft|_?softmax|logsumexp")
 
 
+def overlaps(t):
+    """Whether two elements lie in one place."""
+    places = torch.zeros((), dtype=torch.int64)
+    for n, step in zip(t.shape, t.stride()):
+        places = places[..., None] + torch.arange(n) * step
+    return places.unique().numel() < t.numel()
+
+
 def no_answer(function, args):
     """Whether torch leaves open what an operator gives for these arguments: the sign and the bits of a NaN, integers
     divided by zero on a GPU, means of infinite numbers in an order of the kernel's own, a scatter into its own source,
@@ -297,20 +305,20 @@ def no_answer(function, args):
     name, first = function._schema.name.split("::")[1].removesuffix("_"), args[0] if args else None
     if name in ("var_mean", "std_mean", "gelu") and isinstance(first, torch.Tensor) and bool(first.isinf().any()):
         return True  # gelu: torch's vectors of an x86 give NaN for an infinity
-    if name in ("min", "max", "amin", "amax", "aminmax", "minimum", "maximum", "sort", "topk", "clamp", "clamp_min", "clamp_max", "fmin", "fmax", "relu", "threshold", "hardtanh", "max_pool2d_with_indices", "max_pool2d"):
+    if name in ("min", "max", "amin", "amax", "aminmax", "minimum", "maximum", "sort", "topk", "clamp", "clamp_min", "clamp_max", "fmin", "fmax", "relu", "relu6", "threshold", "hardtanh", "max_pool2d_with_indices", "max_pool2d"):
         floats = [a.detach().reshape(-1) for a in args if isinstance(a, torch.Tensor) and a.is_floating_point()]
         if floats:  # which of two zeros is the less
             signs = torch.cat([a.double() for a in floats])
             signs = signs[signs == 0].signbit()
-            return bool(signs.any() and (name in ("relu", "threshold", "hardtanh") or name.startswith("clamp") or not signs.all()))
+            return bool(signs.any() and (name in ("relu", "relu6", "threshold", "hardtanh") or name.startswith("clamp") or not signs.all()))
     if name in ("sinh", "cosh") and first.dtype != torch.float64 and bool((first.abs() > 88).any()):
         return True  # torch's vectors of an Arm overflow before the result does
     if name.startswith("upsample_") and "nearest" not in name:
         return bool(first.isinf().any())
     if name in ("median", "nanmedian", "kthvalue") and 0 in first.stride():
         return True  # torch's kernels read beside such a tensor on a CPU
-    if name == "_scaled_dot_product_flash_attention_for_cpu" and any(a.dim() and a.stride(-2) < a.size(-1) for a in args[:3]):
-        return True  # rows that overlap: torch packs them on an x86, and reads beside what it packed
+    if "scaled_dot_product" in name and any(isinstance(a, torch.Tensor) and overlaps(a) for a in args[:3]):
+        return True  # torch packs them on an x86, and reads beside what it packed
     if name == "prod" and first.is_floating_point() and first.numel() and not (first.is_cuda and first.element_size() == 2):
         # in an order of its own: which of the partial products vanish, or lose digits below all normal numbers, or overflow is a matter of that order
         digits = first.double().abs().log2()

@@ -650,7 +650,7 @@ bool MagnetoBackward::must_repeat(const std::vector<bool>& looked, const variabl
 
 // The program once more, above autograd, and torch's engine through it, to the inputs and to the stops that somebody
 // looks at: for gradients that are to be differentiated, and for those that only torch can compute with. Each stands
-// behind a view of itself, so that the engine does not walk from one to another.
+// after an identity, so that the engine does not walk from one to another.
 variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const variable_list& tangents,
                                       const std::vector<bool>& gives) {
   const graph::Graph& graph = plan_->program->graph();
@@ -724,7 +724,7 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
           stand_in(stop.value, originals.size() + s, {stops[s].nodes.front()->getptr(), stops[s].input_nr}));
   }
   for (at::Tensor& input : inputs)
-    if (input.requires_grad()) input = stand_behind(input);
+    if (input.requires_grad()) input = after_identity(input);
   for (size_t k = 0; k < known.size(); ++k)
     if (plan.into[k] == Joint::kNone) inputs.push_back(std::move(known[k]));
   for (const at::Tensor& state : generator_states)

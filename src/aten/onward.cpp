@@ -69,7 +69,7 @@ class Onward final : public autograd::Node {
 };
 
 /// Gives on what comes.
-class Same final : public autograd::Node {
+class Identity final : public autograd::Node {
  public:
   std::string name() const override { return "MagnetoBackward"; }
   void compiled_args(autograd::CompiledNodeArgs&) const override {}
@@ -92,10 +92,10 @@ NodePtr make(Args&&... args) {
 
 }  // namespace
 
-at::Tensor stand_behind(const at::Tensor& tensor) {
+at::Tensor after_identity(const at::Tensor& tensor) {
   const c10::AutoGradMode with_history(true);
   at::Tensor made = tensor.view_as(tensor);
-  const NodePtr node = make<Same>();
+  const NodePtr node = make<Identity>();
   node->set_next_edges({autograd::impl::gradient_edge(tensor)});
   autograd::impl::set_gradient_edge(made, {node, node->add_input_metadata(made)});
   return made;

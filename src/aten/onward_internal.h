@@ -14,9 +14,9 @@ constexpr uint32_t kNoInput = static_cast<uint32_t>(-1);
 /// engine comes there.
 void lead_on(torch::autograd::Node& made_again, const std::vector<std::pair<uint32_t, torch::autograd::Edge>>& onward);
 
-/// The tensor once more, for the program that is made again: its node leads to that of the tensor and gives on what
-/// comes. (The gradient of a view is a view. Several leaves would take it over, each for its own, and add to one
-/// memory.)
-at::Tensor stand_behind(const at::Tensor& tensor);
+/// The same tensor for the program that is made again: an identity stands between its history and the program, and
+/// gives on what comes. (The gradient of a view is a view. Several leaves would take it over, each for its own, and add
+/// to one memory.)
+at::Tensor after_identity(const at::Tensor& tensor);
 
 }  // namespace magneto::aten

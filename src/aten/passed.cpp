@@ -91,7 +91,7 @@ static std::vector<size_t> overlapping(const Graph& graph, std::vector<size_t> g
   constexpr size_t kMost = 64;  // that are compared one by one
   const auto type = [&](size_t g) -> const types::TensorType& { return graph.value(graph.outputs[g]).type; };
   const auto begin = [&](size_t g) { return type(g).offset.constant(); };
-  const auto end = [&](size_t g) {  // behind the last place
+  const auto end = [&](size_t g) {  // past the last place
     std::optional<int64_t> last = begin(g);
     for (size_t d = 0; last && d < type(g).sizes.size(); ++d) {
       const auto size = type(g).sizes[d].constant(), stride = type(g).strides[d].constant();

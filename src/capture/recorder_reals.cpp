@@ -1,6 +1,7 @@
 // Python floats that change: which are symbols, what is computed from them, what is asked about them (capture/reals.h).
 #include <opcode.h>
 #include <torch/csrc/Dtype.h>
+#include <torch/headeronly/version.h>
 
 #include <bit>
 #include <cmath>
@@ -184,7 +185,10 @@ static Ref filled(PyObject* number, PyObject* dtype, PyObject* device) {
 int assign_real(PyObject* tensor, PyObject* place, PyObject* number) {
   const Ref dtype = Ref::take(PyObject_GetAttrString(tensor, "dtype"));
   const Ref device = Ref::take(PyObject_GetAttrString(tensor, "device"));
-  const Ref value = dtype && device ? filled(number, dtype.get(), device.get()) : Ref();
+  Ref value = dtype && device ? filled(number, dtype.get(), device.get()) : Ref();
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15  // it reads the data of what has no dimensions
+  if (value) value = Ref::take(PyObject_CallMethod(value.get(), "unsqueeze", "i", 0));
+#endif
   return value ? PyObject_SetItem(tensor, place, value.get()) : -1;
 }
 

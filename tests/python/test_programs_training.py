@@ -1,326 +1,317 @@
-"""Whole training loops, as people write them: a few steps beside eager, from the same seed, with everything they leave behind.
-
-Each program gets the function that compiles (or does nothing), and gives back what it is judged by.
-"""
+"""Training loops: optimizers, schedulers, clipping, accumulation, AMP. After each step everything must be eager's."""
 
 import copy
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import distributions, nn
-from torch.utils.checkpoint import checkpoint
+from torch import nn, randn
 
 import magneto
-
-PROGRAMS = {}
-
-
-def program(function):
-    PROGRAMS[function.__name__] = function
-    return function
+import rounding
+from harness import fresh, same_as_eager
 
 
-def mlp(*widths):
-    layers = [layer for a, b in zip(widths, widths[1:]) for layer in (nn.Linear(a, b), nn.Tanh())]
-    return nn.Sequential(*layers[:-1])
+def mlp():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 3))
 
 
-def state(module):
-    return [t.detach().clone() for t in [*module.parameters(), *module.buffers()]]
+def trained(step, make=mlp, optimizer=lambda ps: torch.optim.SGD(ps, lr=0.1)):
+    """Program: `step(forward, model, optimizer, x)` three times, with forward = the model, compiled or not."""
+
+    @fresh
+    def program():
+        model = make()
+        opt = optimizer(model.parameters())
+        model.__dict__["optimizer"] = opt
+        return model, model
+
+    def call(g, x):
+        return [step(g, g.optimizer, x + i) for i in range(3)]
+
+    def run(*args, **options):
+        same_as_eager(program, *args, call=call, **options)
+
+    return run
 
 
-def gradients(module):
-    return [p.grad for p in module.parameters()]
-
-
-@program
-def accumulated_and_clipped(compiled):
-    model = mlp(4, 8, 8, 2)
-    run, optimizer = compiled(model), torch.optim.SGD(model.parameters(), 0.1)
-    for step in range(4):
-        optimizer.zero_grad(set_to_none=step % 2 == 0)
-        for _ in range(3):
-            (run(torch.randn(5, 4)).square().mean() / 3).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-        optimizer.step()
-    return state(model)
-
-
-@program
-def tied_weights_and_two_positions(compiled):
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table, self.head = nn.Embedding(11, 6), nn.Linear(6, 11, bias=False)
-            self.head.weight = self.table.weight
-            self.position, self.segment = nn.Parameter(torch.randn(1, 7, 6)), nn.Parameter(torch.randn(1, 7, 6))
-
-        def forward(self, tokens):
-            return self.head(torch.tanh(self.table(tokens) + self.position + self.segment))
-
-    model = Model()
-    run, optimizer = compiled(model), torch.optim.AdamW(model.parameters(), 0.01)
-    for _ in range(4):
-        tokens = torch.randint(0, 11, (3, 7))
-        for _ in range(2):
-            F.cross_entropy(run(tokens).flatten(0, 1), tokens.flatten()).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=False)
-    return state(model)
-
-
-@program
-def recomputed(compiled):
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = mlp(4, 8, 4), mlp(4, 8, 4)
-
-        def forward(self, x):
-            return checkpoint(self.second, checkpoint(self.first, x, use_reentrant=False), use_reentrant=False)
-
-    model = Model()
-    run, optimizer = compiled(model), torch.optim.SGD(model.parameters(), 0.1)
-    for _ in range(4):
-        run(torch.randn(3, 4)).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return state(model)
-
-
-@program
-def gradient_penalty(compiled):
-    critic = mlp(4, 8, 1)
-    run, optimizer = compiled(critic), torch.optim.Adam(critic.parameters(), 0.01)
-    for _ in range(4):
-        x = torch.randn(6, 4, requires_grad=True)
-        slope, = torch.autograd.grad(run(x).sum(), x, create_graph=True)
-        loss = ((slope.norm(dim=1) - 1) ** 2).mean() + run(x).mean()
-        optimizer.zero_grad()
+def plain(g, opt, x):
+    opt.zero_grad()
+    loss = g(x.detach()).pow(2).mean()
+    if loss.requires_grad:
         loss.backward()
-        optimizer.step()
-    return state(critic)
+        opt.step()
+    return loss.detach()
 
 
-@program
-def second_derivatives_inside(compiled):
-    model = mlp(2, 8, 1)
-
-    def residual(points):
-        points = points.requires_grad_()
-        u = model(points)
-        first, = torch.autograd.grad(u.sum(), points, create_graph=True)
-        second, = torch.autograd.grad(first[:, 0].sum(), points, create_graph=True)
-        return first[:, 1] + u[:, 0] * first[:, 0] - 0.01 * second[:, 0]
-
-    run, optimizer = compiled(residual), torch.optim.Adam(model.parameters(), 0.01)
-    for _ in range(4):
-        optimizer.zero_grad()
-        run(torch.rand(7, 2)).square().mean().backward()
-        optimizer.step()
-    return state(model)
+@pytest.mark.parametrize("optimizer", [
+    pytest.param(lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9, weight_decay=0.01), id="sgd"),
+    pytest.param(lambda ps: torch.optim.Adam(ps, lr=0.01), id="adam"),
+    pytest.param(lambda ps: torch.optim.AdamW(ps, lr=0.01, amsgrad=True), id="adamw"),
+    pytest.param(lambda ps: torch.optim.RMSprop(ps, lr=0.01), id="rmsprop"),
+    pytest.param(lambda ps: torch.optim.Adagrad(ps, lr=0.01), id="adagrad"),
+    pytest.param(lambda ps: torch.optim.AdamW(ps, lr=0.01, foreach=False), id="adamw one by one"),
+])
+def test_three_steps_with(optimizer):
+    trained(plain, optimizer=optimizer)(randn(5, 4))
 
 
-@program
-def learned_to_learn(compiled):
-    weight = torch.randn(4, 3, requires_grad=True)
-    run, seen = compiled(lambda x, w: torch.tanh(x @ w)), []
-    for _ in range(4):
-        x = torch.randn(5, 4)
-        slope, = torch.autograd.grad(run(x, weight).square().sum(), weight, create_graph=True)
-        seen += torch.autograd.grad(run(x, weight - 0.1 * slope).sum(), weight)
-    return seen
+def test_gradients_accumulated_over_micro_batches():
+    def step(g, opt, x):
+        opt.zero_grad(set_to_none=False)
+        for part in x.detach().chunk(2):
+            loss = g(part).pow(2).mean() / 2
+            if loss.requires_grad:
+                loss.backward()
+        opt.step()
+        return [p.grad for p in g.parameters()]
+
+    trained(step)(randn(6, 4))
 
 
-@program
-def averaged_weights(compiled):
-    model = mlp(4, 8, 2)
-    average = copy.deepcopy(model)
+def test_clipped_gradients():
+    def step(g, opt, x):
+        opt.zero_grad()
+        loss = g(x.detach()).pow(2).sum() * 10
+        if loss.requires_grad:
+            loss.backward()
+        norm = nn.utils.clip_grad_norm_(g.parameters(), 0.5)
+        nn.utils.clip_grad_value_(g.parameters(), 0.1)
+        opt.step()
+        return norm
 
-    @torch.no_grad()
-    def update(decay):
-        for old, new in zip(average.parameters(), model.parameters()):
-            old.mul_(decay).add_(new, alpha=1 - decay)
-
-    run, follow, optimizer = compiled(model), compiled(update), torch.optim.SGD(model.parameters(), 0.1)
-    for step in range(5):
-        run(torch.randn(3, 4)).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        follow(0.9 + step / 100)
-    return state(average)
+    trained(step)(randn(5, 4))
 
 
-@program
-def norms_in_training_and_evaluation(compiled):
-    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(4 * 36, 2))
-    run, optimizer = compiled(model), torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
-    for _ in range(3):
-        run(torch.randn(2, 3, 6, 6)).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    seen = []
-    for training in (False, True):
-        model.train(training)
-        seen.append(run(torch.randn(2, 3, 6, 6)).detach())
-    return seen + state(model)
+def test_a_learning_rate_schedule():
+    def step(g, opt, x):
+        out = plain(g, opt, x)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(opt, lambda epoch: 0.5)
+        scheduler.step()
+        return out, opt.param_groups[0]["lr"]
+
+    trained(step)(randn(5, 4))
 
 
-@program
-def residuals_in_place(compiled):
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv, self.norm, self.act = nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(inplace=True)
+def test_mixed_precision_with_a_grad_scaler():
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
 
-        def forward(self, x):
-            y = self.norm(self.conv(x))
-            y += x
-            return self.act(y)
+    def step(g, opt, x):
+        opt.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = g(x.detach()).float().pow(2).mean()
+        if not loss.requires_grad:
+            return loss
+        scaled = scaler.scale(loss)
+        scaled.backward()
+        before = [p.detach().clone() for p in g.parameters()]
+        scaler.step(opt)
+        scaler.update(1024.0)
+        return loss.detach(), [torch.equal(p, q) for p, q in zip(before, g.parameters())]
 
-    model = nn.Sequential(Block(), Block(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
-    run, optimizer = compiled(model), torch.optim.SGD(model.parameters(), 0.1, nesterov=True, momentum=0.9)
-    for _ in range(4):
-        F.cross_entropy(run(torch.randn(4, 4, 6, 6)), torch.randint(0, 2, (4,))).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return state(model)
+    # The gradients are numbers of eight bits, and how eager rounds them differs by version: where torch 2.15 normalises in
+    # bfloat16, eager itself is 9 % off the true gradients after three steps. Bfloat16's tolerance is the honest one.
+    trained(step)(randn(5, 4), units=rounding.UNITS[torch.bfloat16] / rounding.UNITS[torch.float32])
 
 
-@program
-def steps_to_the_worst_and_back(compiled):
-    model = mlp(3, 5, 1)
-    run, optimizer = compiled(model), torch.optim.SGD(model.parameters(), 0.1)
-    for _ in range(4):
-        x = torch.randn(4, 3)
-        run(x).square().mean().backward()
-        before = [p.detach().clone() for p in model.parameters()]
+def test_dropout_and_batch_norm_while_training():
+    def make():
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.ReLU(), nn.Linear(8, 3))
+
+    trained(plain, make)(randn(5, 4))
+
+
+def test_train_and_eval_in_turns():
+    def make():
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 3))
+
+    def step(g, opt, x):
+        g.train()
+        loss = plain(g, opt, x)
+        g.eval()
         with torch.no_grad():
-            for p in model.parameters():
-                p.add_(p.grad, alpha=0.05)
-                p.grad = None
-        run(x).square().mean().backward()
-        with torch.no_grad():
-            for p, old in zip(model.parameters(), before):
-                p.copy_(old)
-        optimizer.step()
-        optimizer.zero_grad()
-    return state(model)
+            return loss, g(x)
+
+    trained(step, make)(randn(5, 4))
 
 
-@program
-def hooks_on_modules_and_parameters(compiled):
-    model, log = mlp(3, 4, 2), []
-    model[0].register_forward_hook(lambda module, given, made: log.append(made.detach().sum().item()))
-    model[2].register_full_backward_hook(lambda module, below, above: log.append(above[0].sum().item()))
-    model[0].weight.register_hook(lambda grad: grad * 2)
-    run = compiled(model)
-    for _ in range(4):
-        run(torch.randn(2, 3)).square().sum().backward()
-    return [torch.tensor(log), *gradients(model)]
+def test_a_compiled_loss_function():
+    @fresh
+    def program():
+        model = mlp()
+
+        def loss(x, labels):
+            return nn.functional.cross_entropy(model(x), labels, label_smoothing=0.1)
+
+        return loss, model
+
+    same_as_eager(program, randn(5, 4), torch.tensor([0, 1, 2, 1, 0]))
 
 
-@program
-def a_mixture_of_experts(compiled):
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.gate, self.experts = nn.Linear(4, 3), nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+def test_a_whole_training_step_compiled():
+    @fresh
+    def program():
+        model = mlp()
+        opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
-        def forward(self, x):
-            weights, chosen = self.gate(x).softmax(-1).topk(2)
-            result = torch.zeros_like(x)
-            for k, expert in enumerate(self.experts):
-                row, column = torch.where(chosen == k)
-                if row.numel():
-                    result.index_add_(0, row, expert(x[row]) * weights[row, column, None])
-            return result
+        def step(x):
+            opt.zero_grad()
+            loss = model(x).pow(2).mean()
+            loss.backward()
+            opt.step()
+            return loss.detach()
 
-    model = Model()
-    run = compiled(model)
-    for _ in range(4):
-        run(torch.randn(6, 4)).square().sum().backward()
-    return gradients(model)
+        return step, model
 
+    def with_gradients(g, x):
+        with torch.enable_grad():
+            return g(x), g(x)
 
-@program
-def parameters_frozen_in_turn(compiled):
-    model, seen = mlp(3, 4, 4, 2), []
-    run = compiled(model)
-    for step in range(4):
-        for k, p in enumerate(model.parameters()):
-            p.requires_grad_((k + step) % 2 == 0)
-            p.grad = None
-        run(torch.randn(2, 3)).sum().backward()
-        seen += [torch.tensor(-1.0) if p.grad is None else p.grad for p in model.parameters()]
-    return seen
+    same_as_eager(program, randn(5, 4), call=with_gradients)
 
 
-@program
-def an_autoencoder_that_samples(compiled):
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.encode, self.decode = nn.Linear(6, 4), nn.Linear(2, 6)
+def test_a_compiled_optimizer_step():
+    @fresh
+    def program():
+        model = mlp()
+        opt = torch.optim.Adam(model.parameters(), lr=0.05)
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
 
-        def forward(self, x):
-            mean, log_variance = self.encode(x).chunk(2, -1)
-            posterior = distributions.Normal(mean, log_variance.mul(0.5).exp())
-            prior = distributions.Normal(torch.zeros_like(mean), torch.ones_like(mean))
-            return self.decode(posterior.rsample()), distributions.kl_divergence(posterior, prior).sum(-1)
+        def step():
+            opt.step()
 
-    model = Model()
-    run, optimizer = compiled(model), torch.optim.Adam(model.parameters(), 0.01)
-    for _ in range(4):
-        x = torch.rand(5, 6)
-        made, distance = run(x)
-        optimizer.zero_grad()
-        (F.binary_cross_entropy_with_logits(made, x) + distance.mean()).backward()
-        optimizer.step()
-    return state(model)
+        return step, model
+
+    same_as_eager(program, more=[((), {}), ((), {})])
 
 
-@program
-def weights_as_one_vector(compiled):
-    model = mlp(3, 4, 2)
-
-    def loss(vector, x):
-        parts, begin = {}, 0
-        for name, p in model.named_parameters():
-            parts[name] = vector[begin:begin + p.numel()].view_as(p)
-            begin += p.numel()
-        return torch.func.functional_call(model, parts, (x,)).square().sum()
-
-    run = compiled(loss)
-    vector = nn.utils.parameters_to_vector(model.parameters()).detach().requires_grad_()
-    for _ in range(4):
-        run(vector, torch.randn(2, 3)).backward()
-    return [vector.grad]
+def test_parameters_frozen_half_way():
+    same_as_eager(fresh(lambda: (lambda m: (m, m))(mlp())), randn(5, 4), change=lambda m: m[0].requires_grad_(False))
 
 
-@program
-def a_closure_that_is_called_often(compiled):
-    model, x = mlp(2, 4, 1), torch.randn(8, 2)
-    run, optimizer = compiled(model), torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+def test_an_exponential_moving_average_of_weights():
+    @fresh
+    def program():
+        model = mlp()
+        mean = copy.deepcopy(model).requires_grad_(False)
 
-    def closure():
-        optimizer.zero_grad()
-        loss = run(x).square().mean()
-        loss.backward()
-        return loss
+        def update(x):
+            with torch.no_grad():
+                for slow, fast in zip(mean.parameters(), model.parameters()):
+                    slow.lerp_(fast, 0.1)
+            return mean(x) - model(x)
 
+        return update, (model, mean)
+
+    same_as_eager(program, randn(5, 4), change=lambda both: both[0][0].weight.data.add_(1), units=10)
+
+
+def test_a_gan_step_with_two_models():
+    @fresh
+    def program():
+        torch.manual_seed(1)
+        generator, critic = nn.Linear(4, 4), nn.Linear(4, 1)
+        opt_g = torch.optim.SGD(generator.parameters(), lr=0.1)
+        opt_c = torch.optim.SGD(critic.parameters(), lr=0.1)
+
+        def step(x):
+            with torch.enable_grad():
+                fake = generator(x.detach())
+                opt_c.zero_grad()
+                loss_c = critic(fake.detach()).mean() - critic(x.detach()).mean()
+                loss_c.backward()
+                opt_c.step()
+                opt_g.zero_grad()
+                loss_g = -critic(fake).mean()
+                loss_g.backward()
+                opt_g.step()
+            return loss_c.detach(), loss_g.detach()
+
+        return step, (generator, critic)
+
+    same_as_eager(program, randn(5, 4))
+
+
+def test_a_reinforcement_step_with_sampling():
+    @fresh
+    def program():
+        policy = mlp()
+
+        def step(x):
+            dist = torch.distributions.Categorical(logits=policy(x))
+            action = dist.sample()
+            reward = (action == 1).float()
+            return -(dist.log_prob(action) * reward).mean(), dist.entropy(), action
+
+        return step, policy
+
+    same_as_eager(program, randn(5, 4))
+
+
+def test_a_recurrent_net_over_a_python_loop():
+    @fresh
+    def program():
+        torch.manual_seed(1)
+        cell = nn.GRUCell(4, 6)
+
+        def run(x):
+            h = torch.zeros(x.shape[0], 6, dtype=x.dtype)
+            outs = []
+            for t in range(x.shape[1]):
+                h = cell(x[:, t], h)
+                outs.append(h)
+            return torch.stack(outs, 1)
+
+        return run, cell
+
+    same_as_eager(program, randn(2, 5, 4))
+
+
+def test_training_equals_eager_over_many_steps():
+    def losses(compile):
+        model = mlp()
+        g = compile(model)
+        opt = torch.optim.AdamW(model.parameters(), lr=0.01)
+        torch.manual_seed(3)
+        out = []
+        for _ in range(30):
+            opt.zero_grad()
+            loss = nn.functional.mse_loss(g(randn(6, 4)), torch.ones(6, 3))
+            loss.backward()
+            opt.step()
+            out.append(loss.item())
+        return out
+
+    eager = losses(lambda m: m)
+    assert rounding.close(torch.tensor(losses(magneto.compile)), torch.tensor(eager), units=10) and eager[-1] < eager[0]
+
+
+def test_a_result_whose_gradient_is_always_none_has_a_history():
+    def f(x):
+        return torch.linalg.vector_norm(x, 0, dim=0)
+
+    x = randn(3, 2, requires_grad=True)
+    compiled = magneto.compile(f)
     for _ in range(3):
-        optimizer.step(closure)
-    return state(model)
+        y = compiled(x)
+        assert y.requires_grad and torch.autograd.grad(y.sum(), x, allow_unused=True) == (None,)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_training_loop_ends_as_in_eager(name):
-    answers = []
-    for compiled in (lambda function: function, magneto.compile):
-        torch.manual_seed(0)
-        answers.append([t.detach().double() for t in PROGRAMS[name](compiled)])
-    for want, have in zip(*answers, strict=True):
-        assert want.shape == have.shape
-        assert (want - have).abs().max() <= 2e-5 * want.abs().max().clamp(min=1e-6)
+def test_an_operator_that_resizes_what_it_writes():
+    def f(x, a, b):
+        return x.clone().addbmm_(a, b)
+
+    x, a, b = randn(1), randn(2, 3, 4, requires_grad=True), randn(2, 4, 5)
+    want = torch.autograd.grad(f(x, a, b).pow(2).sum(), a)[0]
+    compiled = magneto.compile(f)
+    for _ in range(2):
+        assert rounding.close(want, torch.autograd.grad(compiled(x, a, b).pow(2).sum(), a)[0])
+
+
+def test_gathers_and_scatters_of_tensors_without_dimensions():
+    same_as_eager(lambda x, i: (x.gather(0, i), x.unfold(0, 1, 1)), torch.tensor(3.0), torch.tensor(0))
+    same_as_eager(lambda x, i: x.gather(0, i), torch.tensor(3.0), torch.tensor([0, 0]))
+    same_as_eager(lambda x, i, s: x.scatter(0, i, s), torch.zeros(3), torch.tensor(1), torch.tensor(2.0))

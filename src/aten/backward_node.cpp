@@ -10,7 +10,6 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
-#include <torch/headeronly/version.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -87,15 +86,9 @@ class VersionsAsTheyWere {
 }  // namespace
 
 NodePtr make_backward_node(std::shared_ptr<const TrainingPlan> plan, MagnetoBackward** node) {
-  *node = nullptr;
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
-  auto made = c10::make_intrusive<MagnetoBackward>(std::move(plan));
-  *node = made.get();
+  NodePtr made = make_autograd_node<MagnetoBackward>(std::move(plan));
+  *node = static_cast<MagnetoBackward*>(made.get());
   return made;
-#else
-  *node = new MagnetoBackward(std::move(plan));
-  return NodePtr(*node, autograd::deleteNode);
-#endif
 }
 
 // ---- the plan ------------------------------------------------------------------------------------------------------

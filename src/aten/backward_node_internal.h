@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/headeronly/version.h>
 
 #include <cstring>
 #include <map>
@@ -25,6 +26,15 @@
 namespace magneto::aten {
 
 using NodePtr = decltype(torch::autograd::Edge::function);
+
+template <class Kind, class... Args>
+NodePtr make_autograd_node(Args&&... args) {
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+  return c10::make_intrusive<Kind>(std::forward<Args>(args)...);
+#else
+  return NodePtr(new Kind(std::forward<Args>(args)...), torch::autograd::deleteNode);
+#endif
+}
 
 /// A backward that is ready to run: for all gradients through all tangents, or for some.
 struct Backward {

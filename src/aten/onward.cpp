@@ -7,7 +7,6 @@
 #include "aten/onward_internal.h"
 
 #include <ATen/Functions.h>
-#include <torch/headeronly/version.h>
 
 #include <map>
 #include <mutex>
@@ -81,21 +80,12 @@ class Identity final : public autograd::Node {
   variable_list apply(variable_list&& gradients) override { return std::move(gradients); }
 };
 
-template <class Kind, class... Args>
-NodePtr make(Args&&... args) {
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
-  return c10::make_intrusive<Kind>(std::forward<Args>(args)...);
-#else
-  return NodePtr(new Kind(std::forward<Args>(args)...), autograd::deleteNode);
-#endif
-}
-
 }  // namespace
 
 at::Tensor after_identity(const at::Tensor& tensor) {
   const c10::AutoGradMode with_history(true);
   at::Tensor made = tensor.view_as(tensor);
-  const NodePtr node = make<Identity>();
+  const NodePtr node = make_autograd_node<Identity>();
   node->set_next_edges({autograd::impl::gradient_edge(tensor)});
   autograd::impl::set_gradient_edge(made, {node, node->add_input_metadata(made)});
   return made;
@@ -103,7 +93,7 @@ at::Tensor after_identity(const at::Tensor& tensor) {
 
 void lead_on(autograd::Node& made_again, const std::vector<std::pair<uint32_t, autograd::Edge>>& onward) {
   auto waiting = std::make_shared<Waiting>();
-  const NodePtr node = make<Onward>(waiting);
+  const NodePtr node = make_autograd_node<Onward>(waiting);
   autograd::edge_list next;
   for (autograd::Edge& edge : made_again.next_edges()) {
     if (!edge.is_valid()) continue;

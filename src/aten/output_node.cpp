@@ -1,8 +1,6 @@
 // aten/output_node.cpp
 #include "aten/output_node_internal.h"
 
-#include <torch/headeronly/version.h>
-
 #include <utility>
 
 namespace magneto::aten {
@@ -15,24 +13,15 @@ namespace {
 // The node that this thread is about to run for the last time.
 thread_local const SetNode* running_last = nullptr;
 
-template <class Made, class... Arguments>
-NodePtr make(Arguments&&... arguments) {
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
-  return c10::make_intrusive<Made>(std::forward<Arguments>(arguments)...);
-#else
-  return NodePtr(new Made(std::forward<Arguments>(arguments)...), autograd::deleteNode);
-#endif
-}
-
 }  // namespace
 
 NodePtr make_output_node(NodePtr whole, std::shared_ptr<const TrainingPlan> plan, std::vector<size_t> tangents,
                          std::vector<size_t> along) {
-  return make<OutputNode>(std::move(whole), std::move(plan), std::move(tangents), std::move(along));
+  return make_autograd_node<OutputNode>(std::move(whole), std::move(plan), std::move(tangents), std::move(along));
 }
 
 NodePtr make_set_node(NodePtr whole, std::shared_ptr<const TrainingPlan> plan, size_t set) {
-  return make<SetNode>(std::move(whole), std::move(plan), set);
+  return make_autograd_node<SetNode>(std::move(whole), std::move(plan), set);
 }
 
 OutputNode::~OutputNode() { whole().forget(this); }

@@ -32,8 +32,8 @@ at::Tensor hand_on(const Passed& passed, const at::Tensor& tangent, const at::Te
 /// later: what two leaves take must not share memory. (Eager lets them, where both gradients are views.)
 struct SharedGradients {
   std::vector<std::pair<size_t, size_t>> same;  ///< a gradient, and an earlier one that is the same tensor
-  std::vector<std::vector<size_t>>
-      views;  ///< different tensors over the same memory; what they are views of comes first
+  /// Different tensors over the same memory; what they are views of comes first.
+  std::vector<std::vector<size_t>> views;
 };
 SharedGradients find_shared(const graph::Graph& backward);
 

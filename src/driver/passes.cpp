@@ -10,6 +10,7 @@
 #include "schedule/fuse.h"
 #include "schedule/inline.h"
 #include "schedule/simplify.h"
+#include "schedule/sink.h"
 #include "schedule/split.h"
 
 namespace magneto::driver {
@@ -64,10 +65,11 @@ std::set<std::string, std::less<>> parse_names(std::string_view text) {
   return names;
 }
 
-std::vector<std::string> optional_passes() { return {"inline", "split", "fuse"}; }
+std::vector<std::string> optional_passes() { return {"sink", "inline", "split", "fuse"}; }
 
 void schedule(loop::Program& program, Passes& passes, const schedule::Shape& shape) {
   passes.run("simplify", program, schedule::simplify);
+  passes.run_optional("sink", program, schedule::sink_calls);
   passes.run_optional("inline", program, [&](loop::Program& p) {
     schedule::inline_cheap(p, shape);
     schedule::simplify(p);  // what was put together may fold

@@ -50,7 +50,7 @@ class Passes {
 /// "fuse,inline": the names between commas.
 std::set<std::string, std::less<>> parse_names(std::string_view text);
 
-/// Equations to kernels: simplify, inline, split, fuse, tile. Every pass but simplify and tile may be skipped.
+/// Equations to kernels: simplify, sink, inline, split, fuse, tile. Every pass but simplify and tile may be skipped.
 void schedule(loop::Program& program, Passes& passes, const schedule::Shape& shape);
 std::vector<std::string> optional_passes();
 

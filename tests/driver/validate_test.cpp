@@ -91,7 +91,7 @@ TEST(Validate, EveryStageIsCompared) {
   for (const std::string& note : work.validator->notes()) text += note + "\n";
   EXPECT_EQ(text,
             "recorded: run\nfunctionalise: the same\nexpand: the same\nlower: the same\nsimplify: the same\n"
-            "inline: the same\nsplit: the same\nfuse: the same\ntile: the same\nassemble: the same\n");
+            "sink: the same\ninline: the same\nsplit: the same\nfuse: the same\ntile: the same\nassemble: the same\n");
 }
 
 TEST(Validate, APassThatChangesTheMeaningIsNamed) {

@@ -785,11 +785,11 @@ class Graphs(Fuzzer):
         found = []
         if fails(backend="eager"):
             return "backend='eager' fails, too: capture, replay or recording"
-        if fails(MAGNETO_SKIP_PASSES="inline,split,fuse"):
-            found.append("fails without inline, split and fuse: functionalise, lower, codegen or launch")
+        if fails(MAGNETO_SKIP_PASSES="sink,inline,split,fuse"):
+            found.append("fails without sink, inline, split and fuse: functionalise, lower, codegen or launch")
         else:
-            one = [name for name in ("inline", "split", "fuse") if not fails(MAGNETO_SKIP_PASSES=name)]
-            found.append(f"right without {' or '.join(one) or 'inline, split and fuse'}: schedule")
+            one = [name for name in ("sink", "inline", "split", "fuse") if not fails(MAGNETO_SKIP_PASSES=name)]
+            found.append(f"right without {' or '.join(one) or 'sink, inline, split and fuse'}: schedule")
         if outcome.program.mode == "grad":
             forward = fails(program=changed(outcome.program, mode="no_grad", backward=None))
             found.append("forward alone fails" if forward else "only with gradients")

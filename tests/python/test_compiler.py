@@ -101,7 +101,7 @@ def test_an_index_out_of_bounds_raises_what_eager_raises():
     assert close(f(x, good), g(x, good))
 
 
-@pytest.mark.parametrize("skipped", ["inline", "split", "fuse", "inline,split,fuse"])
+@pytest.mark.parametrize("skipped", ["sink", "inline", "split", "fuse", "sink,inline,split,fuse"])
 def test_without_a_pass_the_results_are_the_same(skipped):
     run("assert all(not g.fallback for g in graphs), [g.fallback for g in graphs]", MAGNETO_SKIP_PASSES=skipped)
 

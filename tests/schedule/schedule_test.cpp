@@ -41,7 +41,7 @@ std::string outside(const loop::Program& program) {
 
 void judge(const std::string& name, const loop::Program& program,
            const std::vector<std::vector<int64_t>>& all_symbols) {
-  std::vector<std::set<std::string, std::less<>>> skips = {{}, {"inline", "split", "fuse"}};
+  std::vector<std::set<std::string, std::less<>>> skips = {{}, {"sink", "inline", "split", "fuse"}};
   for (const std::string& pass : driver::optional_passes()) skips.push_back({pass});
   ASSERT_EQ(outside(program), "") << name << "\n" << loop::print(program);
   for (const Shape& shape : {Shape{}, kNarrow, narrow_gpu()})

@@ -16,17 +16,23 @@ std::string plus(const std::string& pointer, const Value& offset) {
 }
 }  // namespace
 
+std::string_view CTarget::memory_name(Dtype dtype) { return types::name(dtype == Dtype::kBool ? Dtype::kU8 : dtype); }
+
+std::string CTarget::from_memory(const std::string& element, Dtype dtype) {
+  return dtype == Dtype::kBool ? concat("(", element, " != 0)") : element;
+}
+
 Value CTarget::vector_load(const Access& a, const std::string& from) {
   const std::string t = type(a.type);
-  const std::string_view item = types::name(a.type.dtype);
+  const std::string_view item = memory_name(a.type.dtype);
   const bool is_bool = a.type.dtype == Dtype::kBool;
   const std::string name = concat(a.kind == Access::Kind::kVector    ? "load_"
                                   : a.kind == Access::Kind::kStrided ? "load_strided_"
                                                                      : "gather_",
                                   t);
   const auto loop = [&](std::string_view index) {
-    return concat("  ", t, " y;\n  for (int k = 0; k < ", a.type.lanes, "; ++k) y[k] = ", is_bool ? "-" : "", "p[",
-                  index, "];\n  return y;\n}\n");
+    return concat("  ", t, " y;\n  for (int k = 0; k < ", a.type.lanes, "; ++k) y[k] = ", is_bool ? "-" : "",
+                  from_memory(concat("p[", index, "]"), a.type.dtype), ";\n  return y;\n}\n");
   };
   need(name, [&] {
     const std::string head = concat(function_head(), t, " ", name, "(const ", item, "* p");
@@ -46,7 +52,7 @@ Value CTarget::vector_load(const Access& a, const std::string& from) {
 Value CTarget::load(const Access& a) {
   const std::string& from = pointer(a.buffer);
   if (a.type.lanes == 1) {
-    const std::string one = concat(from, "[", bare(a.offset.text), "]");
+    const std::string one = from_memory(concat(from, "[", bare(a.offset.text), "]"), a.type.dtype);
     if (!a.mask) return {one, a.type};
     return {concat("(", a.mask->text, " ? ", one, " : ", a.otherwise->text, ")"), a.type};
   }
@@ -64,10 +70,11 @@ Value CTarget::load(const Access& a) {
   type({Dtype::kBool, lanes});
   type({Dtype::kI64, lanes});
   need(name, [&] {
-    return concat(
-        function_head(), t, " ", name, "(const ", types::name(a.type.dtype), "* p, ", type_name({Dtype::kI64, lanes}),
-        " at, ", type_name({Dtype::kBool, lanes}), " mask, ", t, " y) {\n  for (int k = 0; k < ", lanes,
-        "; ++k)\n    if (mask[k]) y[k] = ", a.type.dtype == Dtype::kBool ? "-" : "", "p[at[k]];\n  return y;\n}\n");
+    return concat(function_head(), t, " ", name, "(const ", memory_name(a.type.dtype), "* p, ",
+                  type_name({Dtype::kI64, lanes}), " at, ", type_name({Dtype::kBool, lanes}), " mask, ", t,
+                  " y) {\n  for (int k = 0; k < ", lanes,
+                  "; ++k)\n    if (mask[k]) y[k] = ", a.type.dtype == Dtype::kBool ? "-" : "",
+                  from_memory("p[at[k]]", a.type.dtype), ";\n  return y;\n}\n");
   });
   return {concat(name, "(", from, ", ", bare(at.text), ", ", list({a.mask, a.otherwise}), ")"), a.type};
 }
@@ -86,7 +93,7 @@ void CTarget::store(const Access& a, const Value& value, bool /*of_row*/) {
                   ";\n}\n");
   };
   need(name, [&] {
-    const std::string head = concat(function_head(), "void ", name, "(", types::name(a.type.dtype), "* p, ");
+    const std::string head = concat(function_head(), "void ", name, "(", memory_name(a.type.dtype), "* p, ");
     if (a.kind == Access::Kind::kStrided) return concat(head, "i64 stride, ", t, " y) {\n", loop("k * stride"));
     if (a.kind == Access::Kind::kGather) {
       type({Dtype::kI64, a.type.lanes});

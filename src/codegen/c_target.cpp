@@ -87,9 +87,8 @@ std::string CTarget::type(Type t) {
     const size_t bytes = types::item_size(lane) * static_cast<size_t>(t.lanes);
     const size_t stored = types::item_size(t.dtype) * static_cast<size_t>(t.lanes);
     return concat("typedef ", types::name(lane), " ", name, " __attribute__((vector_size(", bytes, ")));\n", "typedef ",
-                  t.dtype == Dtype::kBool ? "u8" : types::name(t.dtype), " ", name,
-                  "_in_memory __attribute__((vector_size(", stored, "), aligned(", types::item_size(t.dtype),
-                  "), may_alias));\n");
+                  memory_name(t.dtype), " ", name, "_in_memory __attribute__((vector_size(", stored, "), aligned(",
+                  types::item_size(t.dtype), "), may_alias));\n");
   });
   return name;
 }

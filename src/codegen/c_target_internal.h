@@ -1,6 +1,6 @@
 // codegen/c_target_internal.h: what C++ for a CPU and CUDA C++ have in common: scalar expressions, names, loops.
 //
-// Scalars of half types are their bits (f16 and bf16 are unsigned short); bool is bool.
+// Scalars of half types are their bits (f16 and bf16 are unsigned short); bool is bool, and a byte in memory.
 #pragma once
 #include <functional>
 #include <set>
@@ -55,6 +55,11 @@ class CTarget : public Target {
   virtual std::string_view before_loop() const { return ""; }   ///< a line of its own
   virtual Value half_of(loop::Dtype half, const Value& a) = 0;  ///< of an f32, any number of lanes
   virtual Value from_half(const Value& a) = 0;                  ///< to f32
+
+  /// The type of an element in memory, and the element from what was read there. A bool is a byte, and any but zero
+  /// means true: other memory that is viewed as bools has all of them.
+  static std::string_view memory_name(loop::Dtype dtype);
+  static std::string from_memory(const std::string& element, loop::Dtype dtype);
 
   /// A function of the text's own library: made once for a text, by `make`, and called.
   void need(const std::string& name, const std::function<std::string()>& make);

@@ -66,6 +66,8 @@ class Bounds {
   }
 
   std::vector<Unproved> run() {
+    for (size_t b = 0; b < program_.buffers(); ++b)
+      if (program_.buffer(BufferId(b)).role == Role::kIn) trust(type(BufferId(b)));
     for (size_t b = 0; b < program_.buffers(); ++b) strides(BufferId(b));
     size_t equation = 0, kernel = 0;
     in_order(
@@ -97,6 +99,17 @@ class Bounds {
   }
   const Term& term(TermId id) const { return program_.term(id); }
   const types::TensorType& type(BufferId id) const { return program_.buffer(id).type; }
+
+  /// What the caller gives is a tensor: nothing of its type is negative, though no condition says so. (A view that was
+  /// made before a graph break has an offset of the graph before it.)
+  void trust(const types::TensorType& given) {
+    const auto learn = [&](const Expr& e) {
+      if (!e.is_constant() && !prover_.never_negative(e)) prover_.assume_not_negative(e);
+    };
+    std::for_each(given.sizes.begin(), given.sizes.end(), learn);
+    std::for_each(given.strides.begin(), given.strides.end(), learn);
+    learn(given.offset);
+  }
 
   /// Memory begins at element 0: no step leads below it.
   void strides(BufferId id) {

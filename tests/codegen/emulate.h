@@ -153,8 +153,10 @@ class Emulated {
         arguments += base::concat(k ? ", " : "", "*(", type, "*)arguments[", k, "]");
         ++k;
       };
-      for (const loop::BufferId id : arguments_of(*unit.program, *unit.kernel))
-        add(base::concat(types::name(unit.program->buffer(id).type.dtype), "*"));
+      for (const loop::BufferId id : arguments_of(*unit.program, *unit.kernel)) {
+        const types::Dtype dtype = unit.program->buffer(id).type.dtype;
+        add(base::concat(types::name(dtype == types::Dtype::kBool ? types::Dtype::kU8 : dtype), "*"));
+      }
       for (size_t s = symbols_of(*unit.program, *unit.kernel).size(); s > 0; --s) add("i64");
       text += base::concat("extern \"C\" bool emulate_", unit.name,
                            "(void** arguments, long blocks, unsigned threads) {\n  emulated::fault = false;\n"

@@ -361,3 +361,28 @@ def test_windows_of_memory_and_random_numbers():
 
     same_as_eager(f, randn(2, 2), randn(9).as_strided((2, 2, 3), (0, 3, 1)))
     same_as_eager(f, randn(2, 2), randn(9).as_strided((2, 2, 3), (0, 3, 1)), options={"dynamic": True})
+
+
+def test_any_byte_but_zero_is_true():
+    """Memory that is viewed as bools has bytes that no operator would write there."""
+    raw = arange(-8, 24, dtype=torch.int8)
+    for f in (lambda b: b.to(torch.int64) * 2, lambda b: b[::3] + arange(11), lambda b: torch.where(b, 1.5, -1.0), lambda b: b.view(4, 8).sum(0),
+              lambda b: b.view(4, 8).t().contiguous().float(), lambda b: b[arange(31, -1, -1)].int(), lambda b: b.view(4, 8).any(1) ^ b[:4],
+              lambda b: F.pad(b.int() - 1, (1, 1)) + F.pad(b, (1, 1)), lambda b: arange(64).view(2, 32)[b.long(), 3]):
+        same_as_eager(lambda x, f=f: f(x.view(torch.bool)), raw)
+
+
+def test_a_view_that_is_made_before_a_graph_break():
+    """Its offset is told by sizes of the graph before the break, of which the graph after it knows nothing."""
+    def f(x):
+        last = x[-1:]
+        y = last + x.sum(0, keepdim=True)
+        print(end="")
+        return y * last, last.transpose(0, 1) + 1
+
+    compiled = magneto.compile(f)
+    for rows in (4, 4, 5, 5, 7, 9):
+        x = randn(2 * rows, 6)[::2, ::2]
+        for have, want in zip(compiled(x), f(x)):
+            torch.testing.assert_close(have, want)
+    assert not any(graph.fallback for graph in magneto.report().graphs if graph.function == "f")

@@ -42,14 +42,14 @@ class CppTarget : public CTarget {
     size_t position = 0;
     for (const loop::BufferId id : arguments_of(program_, kernel_)) {
       const loop::Buffer& buffer = program_.buffer(id);
-      const std::string t = concat(stored.count(id) ? "" : "const ", types::name(buffer.type.dtype), "*");
+      const std::string t = concat(stored.count(id) ? "" : "const ", memory_name(buffer.type.dtype), "*");
       pointers_[id] = scopes_.fresh(buffer.name);
       scopes_.line(concat(t, " __restrict ", pointers_[id], " = (", t, ")buffers[", position++, "];"));
     }
     const std::vector<types::Expr> offsets = row_offsets(program_, kernel_.rows);
     for (size_t k = 0; k < kernel_.rows.size(); ++k) {
       const loop::Buffer& buffer = program_.buffer(kernel_.rows[k]);
-      const std::string t = concat(types::name(buffer.type.dtype), "*");
+      const std::string t = concat(memory_name(buffer.type.dtype), "*");
       pointers_[kernel_.rows[k]] = scopes_.fresh(buffer.name);
       scopes_.line(concat(t, " __restrict ", pointers_[kernel_.rows[k]], " = (", t, ")(scratch + ",
                           bare(size(offsets[k]).text), ");"));

@@ -107,7 +107,9 @@ class CudaTarget : public CTarget, public Sharing {
     scopes_.line(concat("const ", t, " ", name, " = *(const ", t, "*)&", element(a), ";"));
     return {name, a.type};
   }
-  Value of_group(const Value& group, int k) override { return {concat(group.text, ".at[", k, "]"), group.type}; }
+  Value of_group(const Value& group, int k) override {
+    return {from_memory(concat(group.text, ".at[", k, "]"), group.type.dtype), group.type};
+  }
 
   void store_group(const Access& a, const std::vector<Value>& values) override {
     const std::string t = group_type(a.type.dtype, static_cast<int>(values.size()));
@@ -258,7 +260,7 @@ class CudaTarget : public CTarget, public Sharing {
       const loop::Buffer& buffer = program_.buffer(id);
       const bool writes = stored.count(program_.storage(id)) > 0;
       pointers_[id] = scopes_.fresh(buffer.name);
-      add(concat(writes ? "" : "const ", types::name(buffer.type.dtype), "* ",
+      add(concat(writes ? "" : "const ", memory_name(buffer.type.dtype), "* ",
                  writes && names[program_.storage(id)] > 1 ? "" : "__restrict__ ", pointers_[id]));
     }
     for (const uint32_t symbol : symbols_of(program_, kernel_)) add(concat("i64 ", scopes_.fresh(concat("s", symbol))));
@@ -275,7 +277,7 @@ class CudaTarget : public CTarget, public Sharing {
     const std::vector<types::Expr> offsets = row_offsets(program_, rows);
     for (size_t k = 0; k < rows.size(); ++k) {
       const loop::Buffer& buffer = program_.buffer(rows[k]);
-      const std::string t = concat(types::name(buffer.type.dtype), "*");
+      const std::string t = concat(memory_name(buffer.type.dtype), "*");
       pointers_[rows[k]] = scopes_.fresh(buffer.name);
       scopes_.line(
           concat(t, " ", pointers_[rows[k]], " = (", t, ")(scratch + ", own, bare(size(offsets[k]).text), ");"));
@@ -300,7 +302,7 @@ class CudaTarget : public CTarget, public Sharing {
   std::string group_type(Dtype d, int group) {
     const std::string name = concat(types::name(d), "x", group);
     need(name, [&] {
-      return concat("struct __align__(", bytes_at_once(d, group), ") ", name, " {\n  ", types::name(d), " at[", group,
+      return concat("struct __align__(", bytes_at_once(d, group), ") ", name, " {\n  ", memory_name(d), " at[", group,
                     "];\n};\n");
     });
     return name;

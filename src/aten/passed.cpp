@@ -147,10 +147,15 @@ at::Tensor hand_on(const Passed& passed, const at::Tensor& tangent, const at::Te
                    std::span<const int64_t> symbols) {
   if (!tangent.defined() || tangent.is_same(laid_out)) return {};
   if (!passed.views) return tangent;
-  if (tangent.layout() != c10::kStrided || !has_bits(tangent)) return {};
+  if (tangent.layout() != c10::kStrided) return {};
   c10::SmallVector<at::Tensor, 1> gradient;
   at::Tensor as_it_came = tangent;
-  if (!passed.by_strides && !passed.views->run({&as_it_came, 1}, symbols, gradient).error) return gradient[0];
+  if (!passed.by_strides && !passed.views->run({&as_it_came, 1}, symbols, gradient).error) {
+    // A leaf copies what is not dense. Parts of an expanded tangent that are dense (single elements) are one memory.
+    const bool is_taken_over = !has_bits(tangent) && gradient[0].is_non_overlapping_and_dense();
+    return is_taken_over ? gradient[0].clone() : gradient[0];
+  }
+  if (!has_bits(tangent)) return {};
   // These views count on the layout: the same memory once more, the bits on top.
   at::Tensor copy = with_bits_of(tangent, at::empty_like(laid_out).copy_(with_bits_of(tangent, tangent)));
   const Executable::Failure failure = passed.views->run({&copy, 1}, symbols, gradient);

@@ -90,3 +90,41 @@ def test_second_gradients_do_not_share_memory(f):
         assert leaves[0].grad.data_ptr() != leaves[1].grad.data_ptr()
     for have in answers[1:]:
         torch.testing.assert_close(have, answers[0])
+
+
+TANGENTS = {
+    "as it is": torch.ones_like,
+    "expanded": lambda y: torch.ones(()).expand_as(y),
+    "rows expanded": lambda y: torch.arange(1.0, y.shape[-1] + 1).expand_as(y),
+    "transposed": lambda y: torch.arange(1.0, y.numel() + 1).view(y.shape[::-1]).permute(*range(y.dim())[::-1]),
+    "every second": lambda y: torch.arange(2.0 * y.numel()).view(*y.shape, 2)[..., 0],
+}
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1,), (1, 1)], ids=str)
+@pytest.mark.parametrize("tangent", TANGENTS)
+@pytest.mark.parametrize("f", [lambda *ts: torch.stack(ts), lambda *ts: torch.cat(ts), lambda *ts: torch.stack(ts, -1)],
+                         ids=["stack", "cat", "columns"])
+def test_parts_of_a_tangent(f, tangent, shape):
+    """Leaves copy parts of a tangent that is not dense, each its own; of those that are dense none is the memory of two leaves."""
+    compiled = magneto.compile(f)
+
+    def trained(function):
+        leaves = seeded([shape, shape])
+        for _ in range(2):
+            made = function(*leaves)
+            made.backward(TANGENTS[tangent](made))
+        return [leaf.grad for leaf in leaves]
+
+    def storages(grads):
+        return len({grad.untyped_storage().data_ptr() for grad in grads})
+
+    eager, _ = trained(f), trained(compiled)
+    leaves = seeded([shape, shape])
+    made = f(*leaves)
+    want = torch.autograd.grad(made, leaves, TANGENTS[tangent](made))
+    for _ in range(2):
+        have = trained(compiled)
+        assert have[0].data_ptr() != have[1].data_ptr()  # eager's may be the same, and then each gets what the other adds
+        assert storages(have) == storages(eager) or shape != (2, 3)
+        torch.testing.assert_close(have, [2 * grad for grad in want])

@@ -54,6 +54,7 @@ test-python: setup  ## Python tests: whole programs against eager
 # A fixed choice of programs, two minutes each; other seeds by hand.
 test-fuzz: setup  ## random graph programs and Python programs against eager
 	@echo "== fuzzers"
+	@$(PY) tests/fuzz/graphs.py --again tests/fuzz/found
 	@$(PY) tests/fuzz/graphs.py --seed 1 --programs 1800 --seconds 150 --jobs $(JOBS)
 	@$(PY) tests/fuzz/graphs.py --seed 2 --programs 900 --seconds 60 --jobs $(JOBS) --backend eager
 	@$(PY) tests/fuzz/programs.py --seed 3 --programs 300 --seconds 150 --jobs $(JOBS)

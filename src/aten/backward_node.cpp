@@ -221,7 +221,19 @@ void MagnetoBackward::check_again(const Backward& backward, const std::vector<bo
   }
 }
 
+// Who ends it holds no lock: the history of what was saved may lead to this node's own outputs.
+MagnetoBackward::Kept MagnetoBackward::Kept::let_go() {
+  Kept gone;
+  gone.variable = std::move(variable);
+  gone.tensor = std::move(tensor);
+  is_gone = true;
+  return gone;
+}
+
 void MagnetoBackward::release_variables() {
+  std::vector<Kept> gone;
+  std::vector<Original> gone_originals;
+  std::vector<at::Tensor> gone_states;
   std::lock_guard<std::mutex> lock(mutex_);
   if (is_waited_for_) return;
   // Nodes of outputs may have run parts of their own; when all did, all is over.
@@ -231,19 +243,18 @@ void MagnetoBackward::release_variables() {
     kept[k].spent.resize(through_.size());
     for (size_t t = 0; t < through_.size(); ++t) kept[k].spent[t] = kept[k].spent[t] || through_[t];
     if (!all_over && !is_over(k)) continue;
-    kept[k].variable.reset_data();
-    kept[k].tensor.reset();
-    kept[k].is_gone = true;
+    gone.push_back(kept[k].let_go());
   }
   if (all_over || used_full_) {
-    generator_states.clear();
-    originals.clear();
+    gone_states.swap(generator_states);
+    gone_originals.swap(originals);
   }
   if (ran_) over_.insert(*ran_);
   forget_run();
 }
 
-std::vector<at::Tensor> MagnetoBackward::take_inputs(const Backward& backward, bool last) {
+std::vector<at::Tensor> MagnetoBackward::take_inputs(const Backward& backward, bool last, std::vector<Kept>& gone) {
+  at::AutoDispatchBelowADInplaceOrView below;
   std::vector<at::Tensor> inputs;
   for (size_t k = 0; k < kept.size(); ++k) {
     if (!backward.reads[k]) continue;
@@ -251,11 +262,15 @@ std::vector<at::Tensor> MagnetoBackward::take_inputs(const Backward& backward, b
     TORCH_CHECK(!one.is_gone, autograd::ERR_BACKWARD_TWICE);
     inputs.push_back(one.is_variable ? one.variable.unpack(one.is_output ? getptr() : nullptr) : one.tensor);
     if (!last || plan_->readers[k].size() != 1 || !meet(plan_->readers[k][0], through_)) continue;
-    one.variable.reset_data();  // nobody asks again, and it may go with its last reader
-    one.tensor.reset();
-    one.is_gone = true;
+    gone.push_back(one.let_go());  // nobody asks again, and it may go with its last reader
   }
   return inputs;
+}
+
+std::vector<at::Tensor> MagnetoBackward::saved_for(const Backward& backward) {
+  std::vector<Kept> gone;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return take_inputs(backward, /*last=*/false, gone);
 }
 
 // In the layout that the backward was made for: a gradient may come as anything that has the right sizes.
@@ -380,20 +395,24 @@ variable_list MagnetoBackward::gradients(std::vector<bool> looked, variable_list
     return results;
   }
   const Backward& backward = *known;
-  std::lock_guard<std::mutex> lock(mutex_);
-  check_again(backward, through);
-  note(walk(through, gives), &backward);
-  variable_list made = run(backward, std::move(tangents), last);
+  std::vector<at::Tensor> inputs;
+  {
+    std::vector<Kept> gone;
+    std::lock_guard<std::mutex> lock(mutex_);
+    check_again(backward, through);
+    note(walk(through, gives), &backward);
+    inputs = take_inputs(backward, last, gone);
+  }
+  variable_list made = run(backward, std::move(inputs), std::move(tangents));
   results.resize(count);
   for (size_t g = 0; g < count; ++g)
     if (gives[g] && meet(backward.reached_by[plan_->wanted[g]], through)) results[g] = made[plan_->wanted[g]];
   return results;
 }
 
-variable_list MagnetoBackward::run(const Backward& backward, variable_list tangents, bool last) {
+variable_list MagnetoBackward::run(const Backward& backward, std::vector<at::Tensor> inputs, variable_list tangents) {
   TORCH_INTERNAL_ASSERT(backward.run, backward.reason);
   at::AutoDispatchBelowADInplaceOrView below;
-  std::vector<at::Tensor> inputs = take_inputs(backward, last);
   for (const size_t t : backward.tangents) inputs.push_back(laid_out(tangents[t], plan_->tangents[t]));
   std::vector<std::pair<size_t, at::Tensor>> handed_on;
   for (const Passed& passed : backward.passed) {
@@ -471,6 +490,7 @@ bool MagnetoBackward::is_done(const Look& look) const {
 variable_list MagnetoBackward::arrive(const std::vector<size_t>& from, const variable_list& came) {
   TrainingPlan::Part part;
   variable_list tangents, results(stops.size());
+  decltype(looks_)::node_type gone;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     Look& look = this->look();
@@ -492,7 +512,7 @@ variable_list MagnetoBackward::arrive(const std::vector<size_t>& from, const var
       for (size_t s = 0; s < stops.size() && !part.through[t]; ++s)
         part.through[t] = part.stops[s] && look.tangents[t].defined() && plan_->reaches[t][s];
     if (any(part.through)) tangents = look.tangents;
-    if (is_done(look)) looks_.erase(autograd::get_current_graph_task_id());
+    if (is_done(look)) gone = looks_.extract(autograd::get_current_graph_task_id());
   }
   if (!any(part.through)) return results;
   variable_list gradients;
@@ -504,8 +524,7 @@ variable_list MagnetoBackward::arrive(const std::vector<size_t>& from, const var
     gradients = repeat(part.looked, tangents, std::vector<bool>(plan_->wanted.size()));
     first = static_cast<ptrdiff_t>(plan_->wanted.size());
   } else {
-    std::lock_guard<std::mutex> lock(mutex_);
-    gradients = run(*known, std::move(tangents), /*last=*/false);
+    gradients = run(*known, saved_for(*known), std::move(tangents));
   }
   for (size_t s = 0; s < stops.size(); ++s)
     if (part.stops[s]) results[s] = gradients[static_cast<size_t>(first) + s];
@@ -527,9 +546,8 @@ void MagnetoBackward::release_output() {
 }
 
 void MagnetoBackward::forget(const autograd::Node* node) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (auto* list : {&outputs, &sets})
-    std::replace(list->begin(), list->end(), node, static_cast<const autograd::Node*>(nullptr));
+  outputs.forget(node);
+  sets.forget(node);
 }
 
 // ---- inputs that are reached from the same outputs -----------------------------------------------------------------
@@ -551,6 +569,7 @@ variable_list MagnetoBackward::give(size_t set, variable_list tangents, bool las
   };
   ask(set);
   bool for_all = false;
+  decltype(looks_)::node_type gone;
   if (sets.size() > 1 || !stops.empty()) {
     std::lock_guard<std::mutex> lock(mutex_);
     Look& look = this->look();
@@ -570,7 +589,7 @@ variable_list MagnetoBackward::give(size_t set, variable_list tangents, bool las
       for (size_t s = 0; s < sets.size(); ++s)
         if (!look.served[s] && is_awaited(sets[s])) ask(s);
     }
-    if (done) looks_.erase(autograd::get_current_graph_task_id());
+    if (done) gone = looks_.extract(autograd::get_current_graph_task_id());
     if (computed) return known;
   }
   variable_list all = gradients(std::move(looked), std::move(given), gives, last && !is_waited_for_);
@@ -668,11 +687,7 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
   c10::SmallVector<at::Tensor, 8> known;
   if (plan.known.run) {
     at::AutoDispatchBelowADInplaceOrView below;
-    std::vector<at::Tensor> saved;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      saved = take_inputs(plan.known, /*last=*/false);
-    }
+    std::vector<at::Tensor> saved = saved_for(plan.known);
     const Executable::Failure failure = plan.known.run->run(saved, symbols, known);
     if (failure.error) std::rethrow_exception(failure.error);
   }
@@ -769,7 +784,7 @@ void MagnetoBackward::lead_to_roots(const variable_list& results, const Tensors&
   std::unordered_map<autograd::Edge, autograd::Edge> onward;
   std::unordered_map<autograd::Node*, std::vector<std::pair<uint32_t, autograd::Edge>>> of_node;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const auto held = outputs.hold();
     const auto lead = [&](size_t t, const autograd::Node* to, size_t input_nr) {
       if (!to || !again[t].grad_fn() || input_nr >= to->num_inputs()) return;
       const autograd::Edge from = autograd::impl::gradient_edge(again[t]);

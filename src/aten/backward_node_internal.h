@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/headeronly/version.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -35,6 +36,30 @@ NodePtr make_autograd_node(Args&&... args) {
   return NodePtr(new Kind(std::forward<Args>(args)...), torch::autograd::deleteNode);
 #endif
 }
+
+/// Nodes that others own. One that ends takes itself out of the list. It ends wherever its last holder does: the lock
+/// is the list's own, and the thread that has it may end nodes.
+class Nodes {
+ public:
+  void push_back(const torch::autograd::Node* node) { nodes_.push_back(node); }
+  size_t size() const { return nodes_.size(); }
+  bool empty() const { return nodes_.empty(); }
+  /// nullptr: it is no more.
+  const torch::autograd::Node* operator[](size_t k) const {
+    const auto held = hold();
+    return nodes_[k];
+  }
+  void forget(const torch::autograd::Node* node) {
+    const auto held = hold();
+    std::replace(nodes_.begin(), nodes_.end(), node, static_cast<const torch::autograd::Node*>(nullptr));
+  }
+  /// None ends in another thread meanwhile.
+  std::unique_lock<std::recursive_mutex> hold() const { return std::unique_lock(mutex_); }
+
+ private:
+  mutable std::recursive_mutex mutex_;
+  std::vector<const torch::autograd::Node*> nodes_;
+};
 
 /// A backward that is ready to run: for all gradients through all tangents, or for some.
 struct Backward {
@@ -187,7 +212,7 @@ class MagnetoBackward : public torch::autograd::Node {
   std::vector<Stop> stops;
   /// Where the outputs have nodes of their own: that of each tangent, and that of each set. This one is no part of the
   /// graph then, they share it.
-  std::vector<const torch::autograd::Node*> outputs, sets;
+  Nodes outputs, sets;
 
   /// An edge of the node of that tangent to an output that stands beside its way.
   struct Beside {
@@ -201,6 +226,8 @@ class MagnetoBackward : public torch::autograd::Node {
     at::Tensor tensor;
     bool is_variable = false, is_output = false, is_gone = false;
     std::vector<bool> spent;  ///< tangents through which a backward read it for the last time
+
+    Kept let_go();
   };
   std::vector<Kept> kept;
 
@@ -248,7 +275,8 @@ class MagnetoBackward : public torch::autograd::Node {
   /// Of the inputs that are wanted and given.
   torch::autograd::variable_list gradients(std::vector<bool> looked, torch::autograd::variable_list tangents,
                                            const std::vector<bool>& gives, bool last);
-  torch::autograd::variable_list run(const Backward& backward, torch::autograd::variable_list tangents, bool last);
+  torch::autograd::variable_list run(const Backward& backward, std::vector<at::Tensor> inputs,
+                                     torch::autograd::variable_list tangents);
   TrainingPlan::There there(const std::vector<bool>& looked, const torch::autograd::variable_list& tangents) const;
   bool is_stored(size_t input) const;
   bool may_be_leaf(size_t gradient) const;
@@ -268,7 +296,8 @@ class MagnetoBackward : public torch::autograd::Node {
   void check_originals() const;
   bool is_as_it_was(const Original& of) const;
   at::Tensor original(const Original& of, const std::string& name) const;
-  std::vector<at::Tensor> take_inputs(const Backward& backward, bool last);
+  std::vector<at::Tensor> take_inputs(const Backward& backward, bool last, std::vector<Kept>& gone);
+  std::vector<at::Tensor> saved_for(const Backward& backward);  ///< the same, and all of it stays
   void check_again(const Backward& backward, const std::vector<bool>& through) const;
   bool is_over(size_t saved) const;
   at::Tensor laid_out(const at::Tensor& tangent, const types::TensorType& type) const;

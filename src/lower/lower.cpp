@@ -333,7 +333,8 @@ class Lowering {
 
   std::string reference(ValueId id, std::vector<BufferId>& reads) {
     if (!id.valid()) return "undef";
-    const ValueId at = buffers_[id.index()].valid() ? id : root(id);
+    // Of a view that was copied for loops a call gets the view itself: what it makes may have its layout.
+    const ValueId at = root(id);
     const BufferId buffer = buffers_[at.index()];
     base::check(buffer.valid(), "lower: %", id.index(), " is read before it is made");
     auto found = std::find(reads.begin(), reads.end(), buffer);

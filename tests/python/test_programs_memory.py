@@ -386,3 +386,21 @@ def test_a_view_that_is_made_before_a_graph_break():
         for have, want in zip(compiled(x), f(x)):
             torch.testing.assert_close(have, want)
     assert not any(graph.fallback for graph in magneto.report().graphs if graph.function == "f")
+
+
+def test_a_draw_has_the_layout_of_the_view_that_it_is_given():
+    """Loops read a copy of a view that counts in strides; a call gets the view itself."""
+    def f(x):
+        v = x.as_strided((3, 3), (1, 2), 4)
+        return torch.rand_like(v), torch.zeros_like(v), v * 2
+
+    compiled = magneto.compile(f)
+    for seed in range(3):
+        x = (randn(600, requires_grad=True) * 1)[4:524].view(130, 4, 1).permute(1, 2, 0)
+        answers = []
+        for function in (f, compiled):
+            torch.manual_seed(seed)
+            answers.append(function(x))
+        for want, have in zip(*answers):
+            assert want.stride() == have.stride()
+            assert torch.equal(want, have)

@@ -65,6 +65,13 @@ std::optional<Sizes> matrix_vector(const Call& call, const TensorType* a, const 
   return Sizes{a->sizes[0]};
 }
 
+// Of a matrix without elements torch gives the sizes of self, though they are to be broadcast: no rule.
+Results multiply_add_vector(const Call& call) {
+  const auto made = multiply_add<matrix_vector>(call);
+  if (!made || same(call, tensor(call, 0)->sizes, (*made)[0].type.sizes)) return made;
+  return is_empty(call, tensor(call, 1)->sizes) == false ? made : std::nullopt;
+}
+
 // Rows of a in groups, each with its own matrix; or one matrix for each of a batch.
 Results grouped(const Call& call) {
   const TensorType *a = tensor(call, 0), *b = tensor(call, 1), *ends = tensor(call, 2);
@@ -85,7 +92,7 @@ constexpr Op kOps[] = {
     {.name = "aten::_grouped_mm", .type = grouped},
     {.name = "aten::addmm", .type = multiply_add<matrix_product>},
     {.name = "aten::addmm_", .type = multiply_add_<matrix_product>, .writes = kFirst, .functional = "aten::addmm"},
-    {.name = "aten::addmv", .type = multiply_add<matrix_vector>},
+    {.name = "aten::addmv", .type = multiply_add_vector},
     {.name = "aten::baddbmm", .type = multiply_add<batch_product>},
     {.name = "aten::baddbmm_", .type = multiply_add_<batch_product>, .writes = kFirst, .functional = "aten::baddbmm"},
     {.name = "aten::bmm", .type = multiply<batch_product>},

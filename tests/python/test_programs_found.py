@@ -316,3 +316,15 @@ def test_what_may_raise_stays_in_a_forward():
 
 def test_hardtanh_of_nan():
     gradients(lambda x: (F.hardtanh(x / torch.zeros(()).where(x > 0, torch.ones(()))),), [(9,)], [0])
+
+
+@pytest.mark.parametrize("self", [(), (1,), (2,)], ids=str)
+@pytest.mark.parametrize("matrix", [(2, 3), (2, 0), (0, 3), (0, 0)], ids=str)
+def test_addmv_of_an_empty_matrix_has_the_sizes_of_self(self, matrix):
+    if self == (2,) and matrix[0] != 2:
+        pytest.skip("torch refuses it")
+    compiled = magneto.compile(torch.addmv)
+    args = torch.ones(self), torch.ones(matrix), torch.ones(matrix[1])
+    for _ in range(3):
+        same(compiled(*args), torch.addmv(*args))
+    assert not any("a bug in Magneto" in graph.fallback for graph in magneto.report().graphs)

@@ -7,6 +7,8 @@
 #include "aten/onward_internal.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <map>
 #include <mutex>
@@ -67,7 +69,7 @@ class Onward final : public autograd::Node {
   const std::shared_ptr<Waiting> waiting_;
 };
 
-/// Gives on what comes.
+/// Gives on what comes; two leaves get no memory in common.
 class Identity final : public autograd::Node {
  public:
   std::string name() const override { return "MagnetoBackward"; }
@@ -77,7 +79,16 @@ class Identity final : public autograd::Node {
   }
 
  protected:
-  variable_list apply(variable_list&& gradients) override { return std::move(gradients); }
+  variable_list apply(variable_list&& gradients) override {
+    variable_list results = std::move(gradients);
+    // A leaf takes over a tensor that nobody else holds, though others hold its memory.
+    const auto* next = next_edge(0).function.get();
+    if (c10::GradMode::is_enabled() || !dynamic_cast<const autograd::AccumulateGrad*>(next)) return results;
+    for (at::Tensor& gradient : results)
+      if (gradient.defined() && gradient.has_storage() && gradient.storage().use_count() > 1)
+        gradient = gradient.clone();
+    return results;
+  }
 };
 
 }  // namespace

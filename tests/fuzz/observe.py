@@ -398,7 +398,8 @@ class Noise(TorchDispatchMode):
                 limit = 2 if made.dtype is torch.bool else torch.iinfo(made.dtype)
                 if limit != 2 and not bool(((wide > limit.min - 1) & (wide < limit.max + 1)).all()):
                     self.undefined = True
-        if name not in EXACT:
+        adds = name in ("index_put", "index_put_") and (kwargs or {}).get("accumulate", len(args) > 3 and args[3])
+        if name not in EXACT or adds:
             returned = out if isinstance(out, (tuple, list)) else (out,)
             for item, declared in zip(returned, function._schema.returns):
                 views = declared.alias_info is not None and not declared.alias_info.is_write

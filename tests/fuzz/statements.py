@@ -563,10 +563,11 @@ def out_(g):
 
 @template(1, "inplace")
 def swapped_(g):
-    """Several tensors at once."""
+    """Several tensors at once. Of what autograd has saved `data` changes the numbers, and nobody is told: gradients have no answer then."""
     v = g.pick(is_float)
     w = g.alike(v, is_float)
-    return Line(g.one_of(f"torch._foreach_add_([{v}], 1.0)", f"torch._foreach_mul_([{v}, {v}.clone()], 2.0)", f"{v}.data.add_(1)" if g.chance(0.3) and not v.requires_grad else f"{v}.detach().mul_(2)",
+    hidden = g.chance(0.3) and not any(other.requires_grad for other in g.vars())
+    return Line(g.one_of(f"torch._foreach_add_([{v}], 1.0)", f"torch._foreach_mul_([{v}, {v}.clone()], 2.0)", f"{v}.data.add_(1)" if hidden else f"{v}.detach().mul_(2)",
                          f"torch._foreach_add_([{v}], [{w}], alpha={g.real()})", f"{v}.detach().zero_()"))
 
 

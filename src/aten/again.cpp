@@ -161,7 +161,8 @@ class Repeating {
         if (wrong && is_required_[id.index()]) lack(node.op + " gave numbers that were not saved");
         is_wrong[id.index()] = wrong;
         for (const size_t stop : stops_at_[id.index()]) {
-          if (!there_.looked[stop] || there_.stops[stop]) continue;
+          if (!there_.looked[stop] || there_.stops[stop] || root_that_is_there(plan_, there_, stop) != Joint::kNone)
+            continue;
           const bool itself = joint_.outputs[joint_.stops[stop].output].view == Joint::kNone;
           if (itself && know(id, inputs_ + stop)) continue;
           is_wrong[id.index()] = true;
@@ -176,7 +177,8 @@ class Repeating {
     if (made_.reason.empty()) return true;
     for (size_t i = 0; i < inputs_; ++i) made_.lacks[i] = !there_.inputs[i] && is_behind_[graph_.inputs()[i].index()];
     for (size_t s = 0; s < joint_.stops.size(); ++s)
-      made_.lacks[inputs_ + s] = there_.looked[s] && !there_.stops[s] && is_behind_[root_of(s).index()];
+      made_.lacks[inputs_ + s] = there_.looked[s] && !there_.stops[s] && is_behind_[root_of(s).index()] &&
+                                 root_that_is_there(plan_, there_, s) == Joint::kNone;
     return false;
   }
 
@@ -225,6 +227,18 @@ class Repeating {
 };
 
 }  // namespace
+
+size_t root_that_is_there(const TrainingPlan& plan, const TrainingPlan::There& there, size_t stop) {
+  const auto output = [&](size_t s) -> const FunctionalJoint::Output& {
+    return plan.joint.outputs[plan.joint.stops[s].output];
+  };
+  const auto dtype = [&](size_t s) { return plan.program->graph().value(plan.joint.stops[s].value).type.dtype; };
+  for (size_t s = 0; s < plan.joint.stops.size(); ++s)
+    if (s != stop && there.looked[s] && there.stops[s] && output(s).root == output(stop).root &&
+        output(s).view == Joint::kNone && dtype(s) == dtype(stop))
+      return s;
+  return Joint::kNone;
+}
 
 TrainingPlan::Again make_again(const TrainingPlan& plan, const TrainingPlan::There& there) {
   return Repeating(plan, there).run();

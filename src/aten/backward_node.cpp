@@ -439,7 +439,13 @@ variable_list MagnetoBackward::run(const Backward& backward, std::vector<at::Ten
 
 // Somebody sees the gradients that come to a stop: now, or when they are differentiated themselves.
 bool MagnetoBackward::is_looked_at(size_t stop) const {
-  if (c10::GradMode::is_enabled() && !stops[stop].original.tensor.expired()) return true;
+  // Itself, or what it is a view of: the way to that leads through its node.
+  const auto leads_to = [&](const Stop& other) {
+    const auto& nodes = stops[stop].nodes;
+    return !other.original.tensor.expired() && !other.nodes.empty() &&
+           std::find(nodes.begin(), nodes.end(), other.nodes.front()) != nodes.end();
+  };
+  if (c10::GradMode::is_enabled() && std::any_of(stops.begin(), stops.end(), leads_to)) return true;
   const auto* chosen = autograd::get_current_graph_task_exec_info();
   return std::any_of(stops[stop].nodes.begin(), stops[stop].nodes.end(), [&](autograd::Node* node) {
     if (!node->tensor_pre_hooks().empty() || !node->retains_grad_hooks().empty() || !node->pre_hooks().empty() ||
@@ -521,7 +527,13 @@ variable_list MagnetoBackward::arrive(const std::vector<size_t>& from, const var
   if (!known || !known->is_for(symbols)) {
     for (size_t t = 0; t < tangents.size(); ++t)
       if (!part.through[t]) tangents[t].reset();
-    gradients = repeat(part.looked, tangents, std::vector<bool>(plan_->wanted.size()));
+    const std::vector<bool> all(plan_->wanted.size(), true);
+    try {
+      gradients = repeat(part.looked, tangents, std::vector<bool>(plan_->wanted.size()));
+    } catch (...) {
+      if (const std::optional<Since> since = changes(part.through, all)) plan_->check(*since);  // eager's own error
+      throw;
+    }
     first = static_cast<ptrdiff_t>(plan_->wanted.size());
   } else {
     gradients = run(*known, saved_for(*known), std::move(tangents));
@@ -660,6 +672,21 @@ bool MagnetoBackward::must_repeat(const std::vector<bool>& looked, const variabl
          plan_->again(there(looked, tangents)).reason.empty();
 }
 
+// A view that is no more, of an output that is still what it was, with the history that it had.
+at::Tensor MagnetoBackward::view_again(const at::Tensor& root, graph::ValueId of, graph::ValueId view,
+                                       const torch::autograd::Edge& edge) const {
+  const graph::Graph& graph = plan_->program->graph();
+  const types::TensorType& type = graph.value(view).type;
+  c10::SmallVector<int64_t, 6> sizes, strides;
+  for (const types::Expr& size : type.sizes) sizes.push_back(size.evaluate(symbols));
+  for (const types::Expr& stride : type.strides) strides.push_back(stride.evaluate(symbols));
+  const int64_t offset = type.offset.evaluate(symbols) - graph.value(of).type.offset.evaluate(symbols);
+  at::AutoDispatchBelowADInplaceOrView below;
+  at::Tensor made = root.detach().as_strided(sizes, strides, root.storage_offset() + offset);
+  autograd::impl::set_gradient_edge(made, edge);
+  return made;
+}
+
 // The program once more, above autograd, and torch's engine through it, to the inputs and to the stops that somebody
 // looks at: for gradients that are to be differentiated, and for those that only torch can compute with. Each stands
 // after an identity, so that the engine does not walk from one to another.
@@ -725,11 +752,16 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
     if (!there.looked[s]) continue;
     places.emplace_back(plan_->wanted.size() + s, inputs.size());
     const Joint::Stop& stop = plan_->joint.stops[s];
+    const autograd::Edge edge(stops[s].nodes.front()->getptr(), stops[s].input_nr);
+    const auto whole = [&](size_t of) {
+      return original(stops[of].original, "output " + std::to_string(plan_->joint.stops[of].output));
+    };
     if (there.stops[s])
-      inputs.push_back(original(stops[s].original, "output " + std::to_string(stop.output)));
+      inputs.push_back(whole(s));
+    else if (const size_t root = root_that_is_there(*plan_, there, s); root != Joint::kNone)
+      inputs.push_back(view_again(whole(root), plan_->joint.stops[root].value, stop.value, edge));
     else
-      inputs.push_back(
-          stand_in(stop.value, originals.size() + s, {stops[s].nodes.front()->getptr(), stops[s].input_nr}));
+      inputs.push_back(stand_in(stop.value, originals.size() + s, edge));
   }
   for (at::Tensor& input : inputs)
     if (input.requires_grad()) input = after_identity(input);

@@ -296,6 +296,8 @@ class MagnetoBackward : public torch::autograd::Node {
   void check_originals() const;
   bool is_as_it_was(const Original& of) const;
   at::Tensor original(const Original& of, const std::string& name) const;
+  at::Tensor view_again(const at::Tensor& root, graph::ValueId of, graph::ValueId view,
+                        const torch::autograd::Edge& edge) const;
   std::vector<at::Tensor> take_inputs(const Backward& backward, bool last, std::vector<Kept>& gone);
   std::vector<at::Tensor> saved_for(const Backward& backward);  ///< the same, and all of it stays
   void check_again(const Backward& backward, const std::vector<bool>& through) const;

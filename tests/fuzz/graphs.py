@@ -167,6 +167,7 @@ class Maker:
         self.avoid, self.offsets = avoid and re.compile(avoid), offsets
         self.common = self.rng.random() < 0.6
         self.first, self.most = None, 15  # a template; lines
+        self.prefer = self.kind = None  # names of templates; of gradients
 
     def layout(self, sizes):
         rng, rank = self.rng, len(sizes)
@@ -266,7 +267,8 @@ class Maker:
         names = [i.name for i in program.inputs if i.same is None]
         letters = [letter for letter, facts in program.storages.items() if facts.get("graph")]
         wanted = rng.sample(names + letters, rng.randint(1, len(names + letters)))
-        program.backward = {"kind": rng.choices(["backward", "grad", "each", "double"], [60, 20, 15, 3])[0], "wanted": wanted,
+        kind = rng.choices(["backward", "grad", "each", "double"], [60, 20, 15, 3])[0]
+        program.backward = {"kind": self.kind or kind, "wanted": wanted,
                             "weights": rng.choices(["plain", "ones", "strides"], [6, 3, 1])[0]}
         if rng.random() < 0.12 and program.backward["kind"] != "double":  # a graph that was kept may be used once more
             program.backward["rounds"] = 2
@@ -296,7 +298,8 @@ class Maker:
         g.env.update(GLOBALS)
         families = {name: rng.uniform(0.3, 1.0) * weight for name, weight in (("view", 3.0), ("inplace", 3.0), ("compute", 2.0), ("library", 2.0))}
         totals = {name: sum(w for w, family, _ in TABLE if family == name) for name in families}
-        weights = [w * families[family] / totals[family] for w, family, _ in TABLE]
+        weights = [w * families[family] / totals[family] * (10 if self.prefer and self.prefer.search(template.__name__) else 1)
+                   for w, family, template in TABLE]
         wanted, block, left = rng.randint(min(3, self.most - 2), self.most), "", 0
         errors = rng.random() < 0.03
         torch.manual_seed(1)
@@ -753,6 +756,8 @@ class Graphs(Fuzzer):
         parser.add_argument("--backend", default="magneto", choices=["magneto", "eager"], help="eager: answers must be equal to the last bit")
         parser.add_argument("--strict", action="store_true", help="compare what hardly anybody looks at, too")
         parser.add_argument("--avoid", metavar="REGEX", help="no line that matches: what is known to fail would hide the rest")
+        parser.add_argument("--prefer", metavar="REGEX", help="ten times as many lines of templates whose names match (statements.py)")
+        parser.add_argument("--gradients", choices=["backward", "grad", "each", "double"], help="how gradients are asked for, always")
         parser.add_argument("--no-offsets", action="store_true", help="every input's storage begins with it")
 
     def operators(self, program):
@@ -762,7 +767,9 @@ class Graphs(Fuzzer):
         torch.set_num_threads(1)
 
     def generate(self, seed, number):
-        return Maker(seed, number, self.options.device, self.options.avoid, not self.options.no_offsets).make()
+        maker = Maker(seed, number, self.options.device, self.options.avoid, not self.options.no_offsets)
+        maker.prefer, maker.kind = self.options.prefer and re.compile(self.options.prefer), self.options.gradients
+        return maker.make()
 
     def plainly(self, program):
         for call in program.calls:

@@ -440,3 +440,25 @@ def test_strides_over_memory_beside_an_input(f, keeps):
             assert have == want
         else:
             torch.testing.assert_close(have, want)
+
+
+@pytest.mark.parametrize("kept", ["", "v", "w", "vw"], ids=lambda kept: f"kept: {kept or 'none'}")
+@pytest.mark.parametrize("f", [lambda x: (v := x * 2, w := v.reshape(8), w.sin()), lambda x: (v := x.exp(), w := v[1], w * w),
+                               lambda x: (v := x * x, w := v.t(), torch.sort(w, -1)[0] * w), lambda x: (v := x.sin(), w := v.view(8), w.exp() + v.view(8))],
+                         ids=["reshape", "row", "sort", "twice"])
+def test_a_view_on_the_way_that_is_gone(f, kept):
+    """v, a view of it, and what was made of the view: the way to v leads through the view, though nobody holds it."""
+    compiled = magneto.compile(f)
+    for seed in range(4):
+        answers = []
+        for function in (f, compiled):
+            torch.manual_seed(seed)
+            leaf = torch.rand(2, 4, requires_grad=True)
+            v, w, u = function(leaf * 1)
+            ends = [t for name, t in (("v", v), ("w", w), ("u", u)) if name in kept + "u"]
+            del v, w
+            grad, = torch.autograd.grad(ends, leaf, [torch.full_like(t, 0.5) for t in ends], create_graph=True)
+            if grad.requires_grad:
+                grad.sin().sum().backward()
+            answers.append((grad.detach(), leaf.grad))
+        torch.testing.assert_close(answers[1], answers[0])

@@ -752,16 +752,16 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
     if (!there.looked[s]) continue;
     places.emplace_back(plan_->wanted.size() + s, inputs.size());
     const Joint::Stop& stop = plan_->joint.stops[s];
-    const autograd::Edge edge(stops[s].nodes.front()->getptr(), stops[s].input_nr);
+    const auto edge = [&] { return autograd::Edge(stops[s].nodes.front()->getptr(), stops[s].input_nr); };
     const auto whole = [&](size_t of) {
       return original(stops[of].original, "output " + std::to_string(plan_->joint.stops[of].output));
     };
     if (there.stops[s])
       inputs.push_back(whole(s));
     else if (const size_t root = root_that_is_there(*plan_, there, s); root != Joint::kNone)
-      inputs.push_back(view_again(whole(root), plan_->joint.stops[root].value, stop.value, edge));
+      inputs.push_back(view_again(whole(root), plan_->joint.stops[root].value, stop.value, edge()));
     else
-      inputs.push_back(stand_in(stop.value, originals.size() + s, edge));
+      inputs.push_back(stand_in(stop.value, originals.size() + s, edge()));
   }
   for (at::Tensor& input : inputs)
     if (input.requires_grad()) input = after_identity(input);

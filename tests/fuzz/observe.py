@@ -313,6 +313,8 @@ def no_answer(function, args):
         return bool(first.isinf().any())
     if name in ("median", "nanmedian", "kthvalue") and 0 in first.stride():
         return True  # torch's kernels read beside such a tensor on a CPU
+    if name in ("median", "nanmedian", "kthvalue", "mode") and len(args) > 1 and first.is_cuda:
+        return True  # which of several equal elements is named changes from run to run
     if "scaled_dot_product" in name and any(isinstance(a, torch.Tensor) and overlaps(a) for a in args[:3]):
         return True  # torch packs them on an x86, and reads beside what it packed
     if name == "prod" and first.is_floating_point() and first.numel() and not (first.is_cuda and first.element_size() == 2):
@@ -338,13 +340,26 @@ def no_answer(function, args):
 ELEMENTWISE = re.compile(r"(hardtanh|hardswish|hardsigmoid|hardshrink|softshrink|softplus|elu|leaky_relu|threshold|gelu|silu|mish|sigmoid|tanh|logit)_backward$")
 
 
+def misread(function, args, kwargs):
+    """Whether the answer depends on the strides of a gradient. torch 2.11: a gradient of [1, 5, 1, 3] with strides
+    [1, 1, 1, 5] passes for one in channels_last, but the kernel for images that are contiguous reads it, in the order of memory."""
+    if args[0].is_contiguous():
+        return False
+    try:
+        a = function(*args, **kwargs)[0]
+        b = function(args[0].contiguous(), *args[1:], **kwargs)[0]
+    except RuntimeError:  # a kernel that wants one layout of all its arguments
+        return False
+    return a is not None and not torch.allclose(a.double(), b.double(), 1e-2, 1e-3, equal_nan=True)
+
+
 def two_answers(function, args, kwargs):
     """Whether torch's vectors and its loops over single elements (the rest of a row, tensors with gaps) answer otherwise where
     an argument is infinite or no number: then each element's answer depends on its place. And where an infinite gradient comes
     to a norm: which of its gradients are NaN, and which infinite, depends on the formula (torch's for CPUs and GPUs are two)."""
     name = function._schema.name.split("::")[1].removesuffix("_")
     if re.match(r"native_(group|layer|batch)_norm_backward$", name):
-        return isinstance(args[0], torch.Tensor) and not bool(args[0].isfinite().all())
+        return isinstance(args[0], torch.Tensor) and (not bool(args[0].isfinite().all()) or misread(function, args, kwargs))
     if function._schema.name.endswith("_") or function._schema.is_mutable:
         function = getattr(getattr(torch.ops.aten, name, None), function._overloadname, None)
     if function is None or not (torch.Tag.pointwise in function.tags or ELEMENTWISE.match(name)) or torch.Tag.nondeterministic_seeded in function.tags:

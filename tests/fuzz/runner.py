@@ -265,7 +265,7 @@ class Fuzzer:
 
     def run(self):
         options, start = self.options, time.monotonic()
-        counts, failures, done = collections.Counter(), [], 0
+        counts, failures, done, said = collections.Counter(), [], 0, start
         numbers = iter(range(options.first, options.first + options.programs))
         pending, workers = [], []
         stop = lambda: options.seconds and time.monotonic() - start > options.seconds
@@ -315,8 +315,11 @@ class Fuzzer:
                         if rest:
                             pending.append(rest)
                 fill()
-                print(f"  {done} programs, {len(failures)} failed, {done / (time.monotonic() - start):.1f} a second", end="\r",
-                      file=sys.stderr, flush=True)
+                now = time.monotonic()
+                if sys.stderr.isatty() or now > said + 60:  # a log does not need every number
+                    said = now
+                    print(f"  {done} programs, {len(failures)} failed, {done / (now - start):.1f} a second",
+                          end="\r" if sys.stderr.isatty() else "\n", file=sys.stderr, flush=True)
             elapsed = time.monotonic() - start
             print(file=sys.stderr)
             if options.shrink and failures:

@@ -319,3 +319,17 @@ def test_a_gradient_that_is_handed_on_keeps_its_layout(how):
         tangent = made(x)
         (g,) = torch.autograd.grad(c(x), x, tangent)
         assert g.data_ptr() == tangent.data_ptr() and g.stride() == tangent.stride()
+
+
+@pytest.mark.parametrize("norm", [F.instance_norm, lambda x: F.batch_norm(x, None, None, training=True), lambda x: F.group_norm(x, 5)])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_layouts_of_a_tangent_do_not_change_its_meaning(norm, batch):
+    """Strides of sizes that are one say nothing. Where eager reads such a tangent in the order of memory (native_batch_norm_backward
+    of torch 2.11), ours is the gradient that a contiguous tangent gives, from the second call on."""
+    c = magneto.compile(lambda x: norm(x).transpose(0, 3))
+    c(randn(batch, 5, 1, 3, requires_grad=True))
+    for _ in range(3):
+        x, weights = randn(batch, 5, 1, 3, requires_grad=True), randn(3, 5, 1, batch)
+        (have,) = torch.autograd.grad(c(x), x, weights)
+        (want,) = torch.autograd.grad(norm(x), x, weights.transpose(0, 3).contiguous())
+        torch.testing.assert_close(have, want)

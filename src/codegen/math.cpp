@@ -3,7 +3,7 @@
 //        results that overflow or are denormal come out right.
 // log:   x = 2^e (1 + f) with 1 + f in [sqrt 1/2, sqrt 2], log (1 + f) = f - f^2 / 2 + f^3 P(f).
 // tanh:  an odd polynomial near 0, else 1 - 2 / (e^2x + 1).
-// erf:   an odd polynomial near 0, else one of the distance from the middle of [0.92, 3.92], behind which it is 1.
+// erf:   an odd polynomial near 0, else one of the distance from the middle of [0.92, 3.92], beyond which it is 1.
 // sin, cos, tan: reduced by multiples of pi/2 and evaluated in f64: the reduction needs its digits anyway. From 1e15 on
 //        they are the library's.
 // atan, atan2: of the smaller part divided by the larger one, then turned into the right eighth of the circle.
@@ -61,7 +61,8 @@ class Formula {
     const Value q = fma(mul(r, r), p, r);
     const Value scale = keep(power_of_two(sub_int(to_int(n), 1)), "scale");
     const Value y = keep(fma(scale, q, sub(scale, real(0.5))), "y");
-    return zero_stays(x, add(y, y));
+    const Value tiny = compare(Op::kLt, t_.unary(Op::kAbs, x), real(2.9e-8));  // half of the least number is zero
+    return where(tiny, x, add(y, y));
   }
 
   Value log(const Value& x) { return logarithm(x, false); }

@@ -7,7 +7,7 @@
 //                                                                 phase i1 < 8 { store y[i0, i1] = e_row[i1] / s }
 //                                                               }
 //
-// 1. *Levels.* A fold is known behind its phase. The level of an element is the number of phases that must be over
+// 1. *Levels.* A fold is known after its phase. The level of an element is the number of phases that must be over
 //    before it can be computed: one more than that of the folds it reads.
 // 2. *Kept rows.* An element that a later phase reads is computed again there, unless it is dear: then it is kept in a
 //    row, or read back where it is stored anyway.
@@ -156,7 +156,7 @@ class Builder {
   }
 
   /// Whether a column reduction may walk whole rows (stream_internal.h): its folds read no value of a column, and what
-  /// is no fold comes behind them.
+  /// is no fold comes after them.
   bool can_stream() {
     const Shape& shape = shop_.shape;
     const int64_t side_by_side = int64_t{shape.vector} * shape.columns;
@@ -192,7 +192,7 @@ class Builder {
   /// Blocks of a GPU are cut to fit anyway, so there one long axis is always better than two.
   int64_t long_enough() const { return shop_.shape.on_gpu() ? INT64_MAX : 512; }
 
-  /// Axes that lie behind one another in all memory that is used become one (merge_internal.h).
+  /// Axes that lie one after the other in all memory that is used become one (merge_internal.h).
   void merge() {
     std::vector<Walked> list = walked();
     const auto sizes = merge_axes(program_, shop_.uses, space_.outer, list, long_enough());
@@ -614,11 +614,8 @@ class Builder {
       const auto look = [&](BufferId id) { item = std::max(item, types::item_size(program_.buffer(id).type.dtype)); };
       for (const Statement& s : l.body) {
         if (s.buffer.valid()) look(s.buffer);
-        for_each_term(s, [&](TermId root) {
-          for_each_part(program_, root, [&](TermId id) {
-            if (is_load(term(id))) look(BufferId(term(id).id));
-          });
-        });
+        for_each_term(
+            s, [&](TermId root) { for_each_load(program_, root, [&](const Term& t) { look(BufferId(t.id)); }); });
       }
       if (item <= 2 && l.vector == shape.vector && elements % (2 * l.vector) == 0) l.vector *= 2;
     }

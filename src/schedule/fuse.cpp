@@ -11,7 +11,7 @@
 //    memory while calls run in between than it saves.
 // 3. Paths are found with order numbers. Groups always stand in an order in which producers come first; a path from a
 //    to b only leads through groups that stand between them. The search sees that window alone, and a join moves the
-//    groups of the window that depend on a behind the joined one. A window has a bounded length, so the whole costs
+//    groups of the window that depend on a after the joined one. A window has a bounded length, so the whole costs
 //    n log n for the sort and a constant for each candidate.
 #include "schedule/fuse.h"
 
@@ -90,11 +90,8 @@ class Fuser {
       std::vector<std::pair<BufferId, bool>> reads;  // and whether all of it is read in place
       for (const BufferId id : e.reads) reads.emplace_back(id, false);
       if (e.base.valid()) reads.emplace_back(e.base, false);
-      for_each_root(e, [&](TermId root) {
-        for_each_part(program_, root, [&](TermId id) {
-          const Term t = program_.term(id);
-          if (is_load(t)) reads.emplace_back(BufferId(t.id), reads_in_place(program_, t, walk));
-        });
+      for_each_load(program_, e, [&](Term t) {  // a copy: an axis may become a term
+        reads.emplace_back(BufferId(t.id), reads_in_place(program_, t, walk));
       });
       std::sort(reads.begin(), reads.end());
       for (size_t k = 0; k < reads.size(); ++k) {
@@ -126,9 +123,9 @@ class Fuser {
     if (!space) return;
     for (const Edge& edge : succ_[a])
       if (find(edge.other) == b && !edge.in_place) return;
-    std::vector<size_t> behind;
-    if (!depends_through(a, b, behind) || holds_memory(a, b, behind)) return;
-    reorder(a, b, behind);
+    std::vector<size_t> dependent;
+    if (!depends_through(a, b, dependent) || holds_memory(a, b, dependent)) return;
+    reorder(a, b, dependent);
     spaces_[b] = *space;
     size_[b] += size_[a];
     const auto append = [](auto& into, auto& from) {
@@ -156,7 +153,7 @@ class Fuser {
   }
 
   /// Collects what depends on a in the window up to b; false when b depends on any of it.
-  bool depends_through(size_t a, size_t b, std::vector<size_t>& behind) {
+  bool depends_through(size_t a, size_t b, std::vector<size_t>& dependent) {
     ++turn_;
     seen_.resize(count_);
     std::vector<size_t> stack = {a};
@@ -172,7 +169,7 @@ class Fuser {
         }
         if (slot_[next] > slot_[b] || seen_[next] == turn_) continue;
         seen_[next] = turn_;
-        behind.push_back(next);
+        dependent.push_back(next);
         stack.push_back(next);
       }
     }
@@ -186,12 +183,12 @@ class Fuser {
   }
 
   /// Whether what group a reads would wait for b while a call runs that does not wait for a, and is more than a makes.
-  bool holds_memory(size_t a, size_t b, const std::vector<size_t>& behind) {
+  bool holds_memory(size_t a, size_t b, const std::vector<size_t>& dependent) {
     bool waits = false;
     for (size_t s = slot_[a] + 1; s < slot_[b] && !waits; ++s) {
       const size_t g = at_slot_[s];
       waits = g != SIZE_MAX && program_.equations[members_[g][0]].kind == Equation::Kind::kExtern &&
-              std::find(behind.begin(), behind.end(), g) == behind.end();
+              std::find(dependent.begin(), dependent.end(), g) == dependent.end();
     }
     if (!waits) return false;
     int64_t held = 0;
@@ -225,11 +222,11 @@ class Fuser {
   }
 
   /// The window without a: first what does not depend on a, then b, then what does.
-  void reorder(size_t a, size_t b, const std::vector<size_t>& behind) {
+  void reorder(size_t a, size_t b, const std::vector<size_t>& dependent) {
     const size_t first = slot_[a], last = slot_[b];
     std::vector<size_t> before, after;
     std::vector<bool> moves(last - first + 1);
-    for (const size_t g : behind) moves[slot_[g] - first] = true;
+    for (const size_t g : dependent) moves[slot_[g] - first] = true;
     for (size_t s = first; s <= last; ++s) {
       const size_t g = at_slot_[s];
       if (g == SIZE_MAX || g == a || g == b) continue;

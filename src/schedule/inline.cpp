@@ -51,7 +51,7 @@ class Inliner {
         e = before;
         take_in(e, true);
       }
-      for_each_loaded(e, [&](const Term& t) { note_read(BufferId(t.id), n); });
+      for_each_load(program_, e, [&](const Term& t) { note_read(BufferId(t.id), n); });
     }
     drop_dead(program_);
   }
@@ -68,7 +68,7 @@ class Inliner {
     for (const BufferId id : e.reads) note_read(id, n);
     if (e.base.valid()) note_read(e.base, n);
     std::vector<BufferId> read;
-    for_each_loaded(e, [&](const Term& t) {
+    for_each_load(program_, e, [&](const Term& t) {
       ++sites_[t.id];
       read.push_back(BufferId(t.id));
       note_read(BufferId(t.id), n);
@@ -78,15 +78,6 @@ class Inliner {
     for (const BufferId id : read) ++readers_[id.index()];
   }
 
-  template <class Visit>
-  void for_each_loaded(const Equation& e, const Visit& visit) {
-    for_each_root(e, [&](TermId root) {
-      for_each_part(program_, root, [&](TermId id) {
-        const Term& t = program_.term(id);
-        if (is_load(t)) visit(t);
-      });
-    });
-  }
   void note_read(BufferId id, size_t n) {
     size_t& last = last_read_[program_.storage(id).index()];
     last = std::max(last, n);
@@ -97,7 +88,7 @@ class Inliner {
     if (calls_[n] == calls_[now_]) return false;
     int64_t held = -estimated_bytes(program_, producer.target);
     std::vector<BufferId> counted;
-    for_each_loaded(producer, [&](const Term& t) {
+    for_each_load(program_, producer, [&](const Term& t) {
       const BufferId id = program_.storage(BufferId(t.id));
       if (program_.buffer(id).role != Role::kTemp || std::find(counted.begin(), counted.end(), id) != counted.end())
         return;
@@ -107,7 +98,7 @@ class Inliner {
     return held >= kMuchMemory;
   }
 
-  /// The inputs of a term that are read anew at each point, not once for a row.
+  /// The inputs of a term that are read again at each point, not once for a row.
   size_t streams(const Equation& producer) {
     size_t& known = streams_[producer.target.index()];  // a producer has already taken in its own
     if (known == SIZE_MAX) known = count_streams(producer);
@@ -128,10 +119,7 @@ class Inliner {
   /// itself.
   bool is_first(const Equation& producer) {
     bool first = true;
-    for_each_part(program_, producer.value, [&](TermId id) {
-      const Term& t = program_.term(id);
-      first = first && (!is_load(t) || equation_of_[t.id] == SIZE_MAX);
-    });
+    for_each_load(program_, producer.value, [&](const Term& t) { first &= equation_of_[t.id] == SIZE_MAX; });
     return first;
   }
 
@@ -196,7 +184,7 @@ class Inliner {
 
   /// The value of a producer at an index; memory is read only where the condition holds, when there is one.
   TermId at(const Equation& producer, const std::vector<TermId>& index, TermId condition) {
-    bool same = !condition.valid();  // at the very point of the reader: nothing is to be written anew
+    bool same = !condition.valid();  // at the very point of the reader: nothing is to be written again
     for (size_t d = 0; d < index.size() && same; ++d)
       same =
           index[d] == program_.axis_value(producer.axes[d]) || is_one(program_.buffer(producer.target).type.sizes[d]);

@@ -2,7 +2,7 @@
 //
 // Sizes that are numbers take the smallest gap that holds them; gaps beside one another become one. Sizes that are
 // expressions cannot be compared, so each has slots of its own: a slot is taken again by a buffer of the equal size.
-// The slots lie behind the numbers.
+// The slots lie after the numbers.
 #include "schedule/memory.h"
 
 #include <algorithm>
@@ -71,10 +71,7 @@ class Numbers {
 std::vector<std::vector<BufferId>> steps_of(const Program& program) {
   std::vector<std::vector<BufferId>> steps;
   const auto read = [&](TermId root) {
-    for_each_part(program, root, [&](TermId id) {
-      const Term& t = program.term(id);
-      if (is_load(t)) steps.back().push_back(program.storage(BufferId(t.id)));
-    });
+    for_each_load(program, root, [&](const Term& t) { steps.back().push_back(program.storage(BufferId(t.id))); });
   };
   const std::function<void(const Statement&)> statement = [&](const Statement& s) {
     for_each_term(s, read);

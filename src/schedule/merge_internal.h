@@ -20,7 +20,7 @@ struct Walked {
 /// The sizes of the space when its last axes are one, and `values` rewritten to it; none when they stay apart. Axes k
 /// and k + 1 are one when every place in memory moves along k as far as along all of k + 1, and neither is used but to
 /// find a place. Then [64, 32, 7, 7] is as good as [100352]. A last axis of `long_enough` elements needs no merging.
-/// The first `apart` axes stay as they are. Reductions must be over all axes behind these.
+/// The first `apart` axes stay as they are. Reductions must be over all axes after these.
 std::optional<std::vector<loop::TermId>> merge_axes(loop::Program& program, const loop::Uses& uses,
                                                     const std::vector<loop::TermId>& sizes, std::vector<Walked>& values,
                                                     int64_t long_enough, size_t apart = 0);

@@ -25,11 +25,7 @@ class Sinker {
       const Equation& e = program.equations[n];
       reads_[n] = e.reads;
       if (e.base.valid()) reads_[n].push_back(e.base);
-      for_each_root(e, [&](TermId root) {
-        for_each_part(program, root, [&](TermId id) {
-          if (is_load(program.term(id))) reads_[n].push_back(BufferId(program.term(id).id));
-        });
-      });
+      for_each_load(program, e, [&](const Term& t) { reads_[n].push_back(BufferId(t.id)); });
       for (BufferId& id : reads_[n]) id = program.storage(id);
       std::sort(reads_[n].begin(), reads_[n].end());
       reads_[n].erase(std::unique(reads_[n].begin(), reads_[n].end()), reads_[n].end());

@@ -81,7 +81,7 @@ class Splitter {
     const std::vector<Range> ranges = program_.ranges_of(program_.term(reduce));
     for (const Range& r : ranges)
       if (!(program_.as_size(r.begin) == Expr(0)) || !program_.as_size(r.end)) return std::nullopt;
-    const Expr points = types::numel(program_.buffer(e.target).type.sizes), row = behind(ranges, 0);
+    const Expr points = types::numel(program_.buffer(e.target).type.sizes), row = after(ranges, 0);
     if (points == Expr(0) || (row.is_constant() && row.value_or(0) * points.value_or(1) < kLong)) return std::nullopt;
     const bool columns = space_of(program_, uses_, e).columns;
     const auto cut =
@@ -92,7 +92,7 @@ class Splitter {
 
   Expr size_of(const Range& r) const { return *program_.as_size(r.end); }
   /// The elements of the ranges from k on.
-  Expr behind(const std::vector<Range>& ranges, size_t k) const {
+  Expr after(const std::vector<Range>& ranges, size_t k) const {
     Expr all = 1;
     for (; k < ranges.size(); ++k) all = all * size_of(ranges[k]);
     return all;
@@ -102,7 +102,7 @@ class Splitter {
   std::optional<Cut> cut_first(const std::vector<Range>& ranges, const Expr& points, bool columns) const {
     const int64_t together = columns ? int64_t{shape_.vector} * shape_.columns : 1;  // columns are one point
     if (!points.is_constant() || points.value_or(0) >= shape_.few_points * together) return std::nullopt;
-    const int64_t across = behind(ranges, 1).value_or(64) * std::min(points.value_or(1), together);
+    const int64_t across = after(ranges, 1).value_or(64) * std::min(points.value_or(1), together);
     return Cut{0, std::max<int64_t>(1, shape_.part / std::max<int64_t>(1, across))};
   }
 
@@ -119,12 +119,12 @@ class Splitter {
     const bool few = points.is_constant() && points.value_or(0) < shape_.few_points * shape_.streamed;
     if (!few && !(by_rows && points.value_or(0) <= shape_.most_columns)) return std::nullopt;
     const int64_t least = by_rows || flat ? std::max<int64_t>(2, shape_.part_rows / 8) : shape_.part_rows;
-    const Expr rows = behind(ranges, 0);
+    const Expr rows = after(ranges, 0);
     const int64_t wanted =
         rows.is_constant() ? std::max(least, (rows.value_or(0) + kParts - 1) / kParts) : shape_.part_rows;
     Cut cut;
-    while (behind(ranges, cut.axis + 1).value_or(INT64_MAX) > wanted) ++cut.axis;
-    const int64_t each = behind(ranges, cut.axis + 1).value_or(1);
+    while (after(ranges, cut.axis + 1).value_or(INT64_MAX) > wanted) ++cut.axis;
+    const int64_t each = after(ranges, cut.axis + 1).value_or(1);
     cut.width = std::max<int64_t>(1, (wanted + each - 1) / each);
     return cut;
   }

@@ -79,7 +79,7 @@ Streamed stream(Program& program, const Shape& shape, Columns columns) {
     let.value = program.load(row, {at});
     last.loop.front().body.push_back(std::move(let));
   }
-  for (Statement& s : columns.behind) last.loop.front().body.push_back(std::move(s));
+  for (Statement& s : columns.after) last.loop.front().body.push_back(std::move(s));
   made.body = {std::move(first), std::move(walk), std::move(last)};
   return made;
 }

@@ -9,10 +9,10 @@ namespace magneto::schedule {
 
 /// What one point of a column reduction does.
 struct Columns {
-  loop::Range lane;                     ///< its columns
-  std::vector<loop::Range> rows;        ///< what is reduced
-  std::vector<loop::Statement> folds;   ///< of an element: values and folds, none of which gives a position
-  std::vector<loop::Statement> behind;  ///< what is done with the folds of a column
+  loop::Range lane;                    ///< its columns
+  std::vector<loop::Range> rows;       ///< what is reduced
+  std::vector<loop::Statement> folds;  ///< of an element: values and folds, none of which gives a position
+  std::vector<loop::Statement> after;  ///< what is done with the folds of a column
 };
 
 struct Streamed {

@@ -38,7 +38,21 @@ void for_each_root(const loop::Equation& e, const Visit& visit) {
   if (e.value.valid()) visit(e.value);
 }
 
-/// The same, with terms that may be changed.
+inline bool is_load(const loop::Term& t) { return t.op == loop::Op::kLoad || t.op == loop::Op::kGuarded; }
+/// The loads of a term.
+template <class Visit>
+void for_each_load(const loop::Program& program, loop::TermId root, const Visit& visit) {
+  loop::for_each_part(program, root, [&](loop::TermId id) {
+    if (const loop::Term& t = program.term(id); is_load(t)) visit(t);
+  });
+}
+/// The loads of an equation. What it reads as a whole (`reads`, `base`) is not among them.
+template <class Visit>
+void for_each_load(const loop::Program& program, const loop::Equation& e, const Visit& visit) {
+  for_each_root(e, [&](loop::TermId root) { for_each_load(program, root, visit); });
+}
+
+/// The terms that an equation is made of, to be changed.
 template <class Change>
 void change_roots(loop::Equation& e, const Change& change) {
   for (loop::Range& r : e.over) {
@@ -73,7 +87,6 @@ loop::AxisId canonical_axis(loop::Program& program, size_t k);
 
 /// Made of many operations by the printers: exp, tanh, pow ...
 inline bool is_function(loop::Op op) { return op >= loop::Op::kExp || op == loop::Op::kPow || op == loop::Op::kAtan2; }
-inline bool is_load(const loop::Term& t) { return t.op == loop::Op::kLoad || t.op == loop::Op::kGuarded; }
 inline bool is_one(const types::Expr& size) { return size == types::Expr(1); }
 /// The dimensions of a buffer that are not of size one: its core.
 std::vector<size_t> core_of(const loop::Program& program, loop::BufferId id);

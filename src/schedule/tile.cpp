@@ -45,11 +45,8 @@ class Tiler {
       group += !e.joined;
       for (const BufferId id : e.reads) stored[id.index()] = true;
       if (e.base.valid()) stored[e.base.index()] = true;
-      for_each_root(e, [&](TermId root) {
-        for_each_part(program_, root, [&](TermId id) {
-          const Term& t = program_.term(id);
-          if (is_load(t) && group_of[t.id] != group) stored[t.id] = true;
-        });
+      for_each_load(program_, e, [&](const Term& t) {
+        if (group_of[t.id] != group) stored[t.id] = true;
       });
       if (e.target.valid()) group_of[e.target.index()] = group;
     }

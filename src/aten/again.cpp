@@ -7,11 +7,14 @@
 //     y = (x * 2).exp()        x is gone; y was saved
 //     t = zeros * 2            wrong, and nobody reads it
 //     u = t.exp(); u <- y      ExpBackward saved u
+//
+// What no gradient goes through does not run on such tensors: 7 // k would divide by zero.
 #include "aten/again_internal.h"
 
 #include <algorithm>
 
 #include "aten/chain_internal.h"
+#include "aten/operators_internal.h"
 #include "aten/program.h"
 #include "autograd/partition.h"
 #include "ops/op.h"
@@ -148,10 +151,13 @@ class Repeating {
     const auto lack = [&](const std::string& what) {
       if (made_.reason.empty()) made_.reason = what;
     };
+    reads_wrong_.assign(plan_.program->graph().nodes().size(), false);
+    reads_right_ = reads_wrong_;
     for (size_t n = 0; n < forward_; ++n) {
       const Node& node = graph_.nodes()[n];
       bool reads_wrong = false;
       graph::for_each_read(node, [&](ValueId id) { reads_wrong = reads_wrong || is_wrong[id.index()]; });
+      if (!is_view(node)) (reads_wrong ? reads_wrong_ : reads_right_)[joint_.program_node[n]] = true;
       if (reads_wrong && joint_.is_other[n] && any_of(node.outputs, is_behind_))
         lack(node.op + " saves other tensors than its equal");
       for (const ValueId id : node.outputs) {
@@ -193,6 +199,21 @@ class Repeating {
     return part_.reason;
   }
 
+  // Operators that no gradient goes through only make numbers; on wrong ones they may raise. Those that draw random
+  // numbers run, though, as long as another one after them does.
+  std::vector<bool> idle_nodes() const {
+    const std::vector<Node>& nodes = plan_.program->graph().nodes();
+    std::vector<bool> idle(nodes.size());
+    bool is_drawn_later = false;
+    for (size_t n = nodes.size(); n-- > 0;) {
+      const Operator& op = operator_named(nodes[n].op);
+      idle[n] = reads_wrong_[n] && !reads_right_[n] && (op.way == Way::kRecord || op.way == Way::kAtOnce) &&
+                !op.is_foreign && !joint_.has_history[n] && !(op.random && is_drawn_later);
+      is_drawn_later = is_drawn_later || (op.random && !idle[n]);
+    }
+    return idle;
+  }
+
   void build() {
     std::vector<Entry> entries, known;
     for (size_t s = 0; s < joint_.stops.size(); ++s)
@@ -202,7 +223,7 @@ class Repeating {
         const FunctionalJoint::Held& held = joint_.held[held_at_[known_[k].index()]];
         known.push_back({held.recorded, held.complete});
       }
-    made_.program = enter_at(*plan_.program, entries, known, plan_.made_again);
+    made_.program = enter_at(*plan_.program, entries, known, idle_nodes(), plan_.made_again);
     made_.into = into_;
     if (known_.empty()) return;
     std::vector<at::Tensor> constants;
@@ -217,9 +238,10 @@ class Repeating {
   const Graph& graph_;
   const size_t inputs_, forward_;
   std::vector<bool> is_required_, is_behind_;
-  std::vector<size_t> held_at_;                ///< of each value: where in joint_.held
-  std::vector<ValueId> saved_copy_;            ///< of each value: one that was saved and has the same numbers
-  std::vector<std::vector<size_t>> stops_at_;  ///< of each value: the stops whose root it is
+  std::vector<size_t> held_at_;                  ///< of each value: where in joint_.held
+  std::vector<ValueId> saved_copy_;              ///< of each value: one that was saved and has the same numbers
+  std::vector<std::vector<size_t>> stops_at_;    ///< of each value: the stops whose root it is
+  std::vector<bool> reads_wrong_, reads_right_;  ///< of each node of the program: operators of its do
   std::vector<ValueId> known_;
   std::vector<size_t> into_;  ///< Again::into
   Partition part_;

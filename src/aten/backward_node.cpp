@@ -275,9 +275,7 @@ std::vector<at::Tensor> MagnetoBackward::saved_for(const Backward& backward) {
 
 // In the layout that the backward was made for: a gradient may come as anything that has the right sizes.
 at::Tensor MagnetoBackward::laid_out(const at::Tensor& tangent, const types::TensorType& type) const {
-  c10::SmallVector<int64_t, 6> sizes, strides;
-  for (const types::Expr& size : type.sizes) sizes.push_back(size.evaluate(symbols));
-  for (const types::Expr& stride : type.strides) strides.push_back(stride.evaluate(symbols));
+  const auto [sizes, strides] = extents_of(type, symbols);
   const auto options = at::TensorOptions().dtype(to_scalar_type(type.dtype)).device(to_torch(type.device));
   if (!tangent.defined()) return at::empty_strided(sizes, strides, options).zero_();
   if (tangent.layout() != c10::kStrided) return laid_out(tangent.to_dense(), type);
@@ -426,10 +424,12 @@ variable_list MagnetoBackward::run(const Backward& backward, std::vector<at::Ten
   if (failure.error) std::rethrow_exception(failure.error);
   for (auto& [gradient, made] : handed_on) gradients[gradient] = std::move(made);
   for (const std::vector<size_t>& views : backward.shared.views) {
-    const bool all = std::all_of(views.begin(), views.end(), [this](size_t g) { return may_be_leaf(g); });
+    std::vector<size_t> leaves;
     for (const size_t gradient : views)
-      if (!(all && gradient == views.back()) && gradients[gradient].defined() && may_be_leaf(gradient))
-        gradients[gradient] = gradients[gradient].clone();
+      if (may_be_leaf(gradient)) leaves.push_back(gradient);
+    if (leaves.size() == views.size() && !leaves.empty()) leaves.pop_back();  // one of them may have the memory
+    for (const size_t gradient : leaves)
+      if (gradients[gradient].defined()) gradients[gradient] = gradients[gradient].clone();
   }
   for (const auto& [gradient, first] : backward.shared.same) gradients[gradient] = gradients[first];
   return {gradients.begin(), gradients.end()};
@@ -508,7 +508,7 @@ variable_list MagnetoBackward::arrive(const std::vector<size_t>& from, const var
     for (size_t s = 0; s < stops.size(); ++s)
       if (plan_->reaches[from[0]][s] && !look.looked[s]) look.looked[s] = is_looked_at(s);
     part.stops.resize(stops.size());
-    for (const size_t s : plan_->joint.behind[from[0]])
+    for (const size_t s : plan_->joint.computed_from[from[0]])
       part.stops[s] = look.looked[s] && std::all_of(plan_->before[s].begin(), plan_->before[s].end(), [&](size_t t) {
                         return look.arrived[t] || !is_awaited(outputs[t]);
                       });
@@ -548,7 +548,7 @@ void MagnetoBackward::check_output_again(size_t tangent) const {
   Since::Walk to_stops{std::vector<bool>(outputs.size()), std::vector<bool>(inputs.size()),
                        std::vector<bool>(stops.size())};
   to_stops.through[tangent] = true;
-  for (const size_t s : plan_->joint.behind[tangent]) to_stops.to_stops[s] = true;
+  for (const size_t s : plan_->joint.computed_from[tangent]) to_stops.to_stops[s] = true;
   plan_->check({.began = inputs, .inputs = inputs, .roots = roots, .earlier = {to_stops}, .now = to_stops});
 }
 
@@ -677,9 +677,7 @@ at::Tensor MagnetoBackward::view_again(const at::Tensor& root, graph::ValueId of
                                        const torch::autograd::Edge& edge) const {
   const graph::Graph& graph = plan_->program->graph();
   const types::TensorType& type = graph.value(view).type;
-  c10::SmallVector<int64_t, 6> sizes, strides;
-  for (const types::Expr& size : type.sizes) sizes.push_back(size.evaluate(symbols));
-  for (const types::Expr& stride : type.strides) strides.push_back(stride.evaluate(symbols));
+  const auto [sizes, strides] = extents_of(type, symbols);
   const int64_t offset = type.offset.evaluate(symbols) - graph.value(of).type.offset.evaluate(symbols);
   at::AutoDispatchBelowADInplaceOrView below;
   at::Tensor made = root.detach().as_strided(sizes, strides, root.storage_offset() + offset);

@@ -65,7 +65,7 @@ class Nodes {
 struct Backward {
   std::shared_ptr<Executable> run;                ///< nullptr: there is none for this choice
   std::vector<bool> reads;                        ///< of each saved value: it is an input
-  std::vector<size_t> tangents;                   ///< the inputs behind the saved values
+  std::vector<size_t> tangents;                   ///< the inputs after the saved values
   std::vector<std::vector<bool>> reached_by;      ///< Joint::reached_by
   std::vector<Passed> passed = {};                ///< gradients that are tangents, or views of them
   SharedGradients shared = {};                    ///< gradients in one memory
@@ -107,7 +107,7 @@ class TrainingPlan {
   std::vector<Set> sets;
   /// Of each tangent: all stops that its root was computed from, also by way of others.
   std::vector<std::vector<bool>> reaches;
-  std::vector<std::vector<size_t>> before;  ///< of each stop: the tangents that have it directly behind them
+  std::vector<std::vector<size_t>> before;  ///< of each stop: the tangents whose gradients come to it directly
 
   /// The backward through these tangents, for these gradients. Made when it is first asked for. `exactly`: one that
   /// reads nothing else, else one that gives more will do.
@@ -123,7 +123,7 @@ class TrainingPlan {
   /// A backward where somebody looks at some stops (JointOf::blocked).
   struct Part {
     std::vector<bool> looked, through;
-    std::vector<bool> stops;  ///< whose gradients are wanted, behind those of the inputs; as far as they are known here
+    std::vector<bool> stops;  ///< whose gradients are wanted, after those of the inputs; as far as they are known here
     bool inputs = false;      ///< their gradients are wanted
     friend auto operator<=>(const Part&, const Part&) = default;
   };
@@ -205,7 +205,8 @@ class MagnetoBackward : public torch::autograd::Node {
 
   struct Stop {
     Original original;
-    /// Its own node and those below, to that of its root: alive as long as the node of an output that has it behind.
+    /// Its own node and those below, to that of its root: alive as long as the node of an output that was computed from
+    /// it.
     std::vector<torch::autograd::Node*> nodes;
     uint32_t input_nr = 0;  ///< of its own node
   };

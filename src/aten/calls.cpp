@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "aten/boxed_internal.h"
+#include "aten/convert_internal.h"
 #include "base/check.h"
 #include "base/text.h"
 #include "graph/text.h"
@@ -55,9 +56,7 @@ std::string number(std::string_view text, std::vector<Read>& reads) {
 
 /// A tensor of `type` over the same memory: torch's as_strided and view, without a dispatch. `symbols` give its sizes.
 at::Tensor view_of(const at::Tensor& tensor, const types::TensorType& type, std::span<const int64_t> symbols) {
-  c10::SmallVector<int64_t, 5> sizes, strides;
-  for (const types::Expr& size : type.sizes) sizes.push_back(size.evaluate(symbols));
-  for (const types::Expr& stride : type.strides) strides.push_back(stride.evaluate(symbols));
+  const auto [sizes, strides] = extents_of(type, symbols);
   at::Tensor view =
       at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(tensor.storage()), tensor.key_set(),
                                                c10::scalarTypeToTypeMeta(to_scalar_type(type.dtype)));

@@ -11,7 +11,7 @@ namespace magneto::aten {
 /// One operator, prepared: all but tensors and sizes is converted once.
 class Call {
  public:
-  /// `arguments` as lower writes them: the graph's text with $k for the k-th tensor that is read, and its type behind
+  /// `arguments` as lower writes them: the graph's text with $k for the k-th tensor that is read, and its type after
   /// it where a view of that tensor is meant. Throws base::Fault when torch has no such operator.
   Call(const std::string& op, std::string_view arguments);
   ~Call();

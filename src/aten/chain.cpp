@@ -108,6 +108,17 @@ class Copying {
     copy.place = graph.add_place(from_.places().at(copy.place));
     graph.add_node(std::move(copy));
   }
+  /// In the place of a node that makes this value; nothing for what is there already.
+  void add_zeros(ValueId id) {
+    if (!id.valid() || renamed.count(id)) return;
+    const types::TensorType& type = from_.value(id).type;
+    const ValueId made = renamed[id] = graph.add_value(type);
+    const auto add = [&](std::string op, std::vector<graph::Arg> args) {
+      graph.add_node({.op = std::move(op), .args = std::move(args), .outputs = {made}, .grad = false});
+    };
+    add("aten::empty_strided", {type.sizes, type.strides, type.dtype, graph::Arg(), type.device, graph::Arg()});
+    add("aten::zero_", {made});
+  }
 
   Graph graph;
   std::unordered_map<ValueId, ValueId> renamed;
@@ -173,7 +184,7 @@ std::vector<Piece> cut_into_pieces(const Program& program, const std::vector<siz
 }
 
 std::unique_ptr<Program> enter_at(const Program& program, std::span<const Entry> entries, std::span<const Entry> known,
-                                  std::span<const ValueId> outputs) {
+                                  const std::vector<bool>& idle, std::span<const ValueId> outputs) {
   const Graph& from = program.graph();
   Copying copy(from);
   for (const ValueId id : from.inputs()) copy.add_input(id);
@@ -193,7 +204,12 @@ std::unique_ptr<Program> enter_at(const Program& program, std::span<const Entry>
     for (size_t e = 0; e < entries.size(); ++e)
       if (entries[e].complete == n)
         computed[entries[e].value] = std::exchange(copy.renamed.at(entries[e].value), given[e]);
-    if (n < from.nodes().size()) copy.add_node(from.nodes()[n]);
+    if (n == from.nodes().size()) break;
+    const Node& node = from.nodes()[n];
+    if (idle[n])
+      for (const ValueId id : node.outputs) copy.add_zeros(id);
+    else if (!node.outputs.empty() || operator_named(node.op).writes_anything)
+      copy.add_node(node);
   }
   for (const ValueId id : outputs) {
     const auto entered = computed.find(id);

@@ -28,10 +28,11 @@ struct Entry {
 };
 /// The program with these outputs, on its inputs and, after them, on these values: whoever reads one of them once it
 /// is complete reads what was given, but an output is what the program computes. The last inputs are the numbers of
-/// `known`: tensors get them as soon as they are complete, quietly, so that whoever saved one has them, too. All nodes
-/// stay, so that random numbers are drawn as before.
+/// `known`: tensors get them as soon as they are complete, quietly, so that whoever saved one has them, too. `idle`
+/// nodes do not run: what they would make is zeros. Nor do those that only check numbers, which have passed once. All
+/// others stay, so that random numbers are drawn as before.
 std::unique_ptr<Program> enter_at(const Program& program, std::span<const Entry> entries, std::span<const Entry> known,
-                                  std::span<const graph::ValueId> outputs);
+                                  const std::vector<bool>& idle, std::span<const graph::ValueId> outputs);
 
 /// Runs the pieces; `executables` are what computes them, in order.
 std::shared_ptr<Executable> make_chain(std::shared_ptr<Program> whole, std::vector<Piece> pieces,

@@ -175,6 +175,13 @@ void set_layout(c10::TensorImpl& impl, const types::TensorType& type, Symbols* s
   impl.set_sizes_and_strides(constants(type.sizes), constants(type.strides), constant(type.offset));
 }
 
+Extents extents_of(const types::TensorType& type, std::span<const int64_t> symbols) {
+  Extents made;
+  for (const types::Expr& size : type.sizes) made.sizes.push_back(size.evaluate(symbols));
+  for (const types::Expr& stride : type.strides) made.strides.push_back(stride.evaluate(symbols));
+  return made;
+}
+
 ArgKind kind_of(const c10::Argument& argument) {
   using c10::TypeKind;
   c10::TypePtr type = argument.real_type();

@@ -3,8 +3,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
+#include <c10/util/SmallVector.h>
 
 #include <optional>
+#include <span>
 
 #include "graph/graph.h"
 #include "types/tensor_type.h"
@@ -24,6 +26,12 @@ types::TensorType type_of(const c10::TensorImpl& impl);
 bool has_type(const c10::TensorImpl& impl, const types::TensorType& type);
 /// Gives a tensor the sizes, strides and offset of a type. Only where `symbols` are given may they be symbolic.
 void set_layout(c10::TensorImpl& impl, const types::TensorType& type, Symbols* symbols = nullptr);
+
+/// Sizes and strides of a type, as numbers.
+struct Extents {
+  c10::SmallVector<int64_t, 5> sizes, strides;
+};
+Extents extents_of(const types::TensorType& type, std::span<const int64_t> symbols);
 
 /// What a place in a schema takes. Optional places take the same, or none.
 enum class ArgKind : uint8_t {

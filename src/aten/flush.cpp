@@ -34,7 +34,7 @@ Lies& lies() {
 }
 
 void Trace::State::must_compute(const std::string& what) const {
-  if (symbols) throw std::runtime_error("a sketch has no data: " + what);
+  if (symbols) throw std::runtime_error("a symbolic trace has no data: " + what);
 }
 
 void Trace::State::note_data_read(std::string what, std::string refusal) {
@@ -177,7 +177,7 @@ void Trace::State::correct(ValueId value, const at::Tensor& result) {
   }
 }
 
-// A kernel failed although the shapes were right. What was recorded behind it is lost: eager would have raised the
+// A kernel failed although the shapes were right. What was recorded after it is lost: eager would have raised the
 // error before. Tensors that wait for it say why whenever somebody looks at them.
 void Trace::State::give_up_calls(size_t first, const std::string& why) {
   const size_t kept = done + first;

@@ -47,7 +47,7 @@ class Arranging {
     made_.counted = joint_.counted;
     made_.root_at = joint_.root_at;
     made_.stops = joint_.stops;
-    made_.behind = joint_.behind;
+    made_.computed_from = joint_.computed_from;
     made_.beside = joint_.beside;
     made_.nodes = joint_.nodes;
     made_.reached_by = joint_.reached_by;
@@ -87,7 +87,11 @@ class Arranging {
           made_.held.end());
       made_.held.push_back(found);
     }
-    for (size_t m = 0; m < node_of.size(); ++m) made_.is_other.resize(values_.ends[m], !joint_.is_same[node_of[m]]);
+    for (size_t m = 0; m < node_of.size(); ++m) {
+      made_.program_node.resize(values_.ends[m], node_of[m]);
+      made_.is_other.resize(values_.ends[m], !joint_.is_same[node_of[m]]);
+    }
+    made_.has_history = joint_.has_history;
   }
 
   void place_roots() {

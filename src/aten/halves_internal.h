@@ -31,7 +31,7 @@ struct FunctionalJoint {
   std::vector<Output> outputs;
   std::vector<graph::Graph> views;  ///< of each root, its input: those outputs of the program that are views of it
   std::vector<Joint::Stop> stops;   ///< and the next three: as in Joint
-  std::vector<std::vector<size_t>> behind;
+  std::vector<std::vector<size_t>> computed_from;
   std::vector<std::vector<size_t>> beside;
   std::vector<std::vector<size_t>> nodes;
   std::vector<std::vector<bool>> reached_by;  ///< as in Joint
@@ -42,7 +42,10 @@ struct FunctionalJoint {
     size_t complete = 0;
   };
   std::vector<Held> held;
-  std::vector<bool> is_other;  ///< of each node of the forward half: the program has other operators in its place
+  /// Of each node of the forward half: that of the program; whether it has another operator there.
+  std::vector<size_t> program_node;
+  std::vector<bool> is_other;
+  std::vector<bool> has_history;  ///< as in Joint
   std::vector<types::Condition> conditions;
   std::vector<Symbols::Counted> counted;  ///< as in Joint
   std::vector<size_t> stored;             ///< inputs that are stored to

@@ -317,7 +317,9 @@ class Joining {
     }
     if (in_python) stand_alone(n, stack);
     size_t output = 0;
+    bool has_history = op.writes_anything && op.returns == 0;  // it may
     const auto keep = [&](const at::Tensor& tensor) {
+      has_history = has_history || tensor.requires_grad();
       const ValueId id = node.outputs.at(output++);
       if (id.valid() != tensor.defined()) impossible(node.op, " gives other tensors than when it was recorded");
       if (!id.valid()) return;
@@ -336,6 +338,7 @@ class Joining {
       else if (result.isTensorList())
         for (const c10::IValue& item : result.toListRef()) keep(item.toTensor());
     }
+    made_.has_history.push_back(has_history);
   }
 
   /// A piece of its own. What comes out may have any history.
@@ -435,7 +438,7 @@ class Joining {
   // ---- outputs on the way to others --------------------------------------------------------------------------------
 
   /// Every node that can be reached from these edges.
-  static std::unordered_set<torch::autograd::Node*> nodes_behind(const torch::autograd::edge_list& edges) {
+  static std::unordered_set<torch::autograd::Node*> nodes_below(const torch::autograd::edge_list& edges) {
     std::vector<torch::autograd::Node*> waiting;
     std::unordered_set<torch::autograd::Node*> seen;
     const auto meet = [&](const torch::autograd::Edge& edge) {
@@ -458,10 +461,10 @@ class Joining {
       const at::Tensor& tensor = tensors_[from_.outputs[o].index()];
       if (tensor.grad_fn()) outputs.emplace(autograd::impl::gradient_edge(tensor), o);
     }
-    // Views that leave are made anew on their roots: what lies behind the roots is computed here.
+    // Views that leave are made again on their roots: the gradient of the roots is what is computed here.
     autograd::edge_list roots;
     for (const size_t r : made_.root_at) roots.push_back(autograd::impl::gradient_edge(roots_[r]));
-    const auto seen = nodes_behind(roots);
+    const auto seen = nodes_below(roots);
     std::vector<bool> on_the_way(from_.outputs.size());
     for (autograd::Node* node : seen)
       for (const autograd::Edge& edge : node->next_edges())
@@ -471,7 +474,7 @@ class Joining {
     find_beside(seen, outputs);
     if (stops.empty()) {
       if (made_.root_at.size() < 2 && made_.beside[0].empty()) return;
-      made_.behind.resize(made_.root_at.size());
+      made_.computed_from.resize(made_.root_at.size());
       return find_order();
     }
     const auto written = last_writes();
@@ -504,7 +507,7 @@ class Joining {
     for (size_t t = 0; t < made_.root_at.size(); ++t) {
       const torch::autograd::Edge own = torch::autograd::impl::gradient_edge(roots_[made_.root_at[t]]);
       std::vector<size_t>& found = made_.beside[t];
-      for (const torch::autograd::Node* node : nodes_behind({own})) {
+      for (const torch::autograd::Node* node : nodes_below({own})) {
         const auto here = results.find(node);
         if (here == results.end() || node == own.function.get()) continue;
         size_t first = outputs.at(here->second.front());  // its results have one node
@@ -524,27 +527,27 @@ class Joining {
     std::sort(nodes.begin(), nodes.end(),
               [](const auto* a, const auto* b) { return a->topological_nr() < b->topological_nr(); });
     const size_t words = (made_.stops.size() + 63) / 64;
-    std::unordered_map<const torch::autograd::Node*, std::vector<uint64_t>> behind;
+    std::unordered_map<const torch::autograd::Node*, std::vector<uint64_t>> below;
     for (const torch::autograd::Node* node : nodes) {
       std::vector<uint64_t> all(words);
       for (const torch::autograd::Edge& edge : node->next_edges()) {
         if (!edge.function) continue;
         if (const auto stop = stops.find(edge); stop != stops.end())
           all[stop->second / 64] |= uint64_t{1} << (stop->second % 64);
-        else if (const auto below = behind.find(edge.function.get()); below != behind.end())
-          for (size_t w = 0; w < words; ++w) all[w] |= below->second[w];
+        else if (const auto found = below.find(edge.function.get()); found != below.end())
+          for (size_t w = 0; w < words; ++w) all[w] |= found->second[w];
       }
-      behind.emplace(node, std::move(all));
+      below.emplace(node, std::move(all));
     }
     const auto list = [&](const at::Tensor& tensor) {
-      const std::vector<uint64_t>& all = behind.at(tensor.grad_fn().get());
+      const std::vector<uint64_t>& all = below.at(tensor.grad_fn().get());
       std::vector<size_t> some;
       for (size_t s = 0; s < made_.stops.size(); ++s)
         if (all[s / 64] >> (s % 64) & 1) some.push_back(s);
       return some;
     };
-    for (Joint::Stop& stop : made_.stops) stop.behind = list(tensors_[stop.value.index()]);
-    for (const size_t r : made_.root_at) made_.behind.push_back(list(roots_[r]));
+    for (Joint::Stop& stop : made_.stops) stop.computed_from = list(tensors_[stop.value.index()]);
+    for (const size_t r : made_.root_at) made_.computed_from.push_back(list(roots_[r]));
   }
 
   void find_order() {
@@ -563,7 +566,7 @@ class Joining {
       made_.nodes.back().push_back(t);
     }
     for (size_t t = 0; t < made_.root_at.size(); ++t)
-      for (const size_t s : made_.behind[t]) {
+      for (const size_t s : made_.computed_from[t]) {
         const size_t below = made_.root_of[made_.stops[s].output];
         if (made_.tangent_of[below] != Joint::kNone && when(below) >= when(made_.root_at[t]))
           impossible("an output was computed from memory that depends on it");
@@ -612,7 +615,7 @@ class Joining {
   // ---- backward ----------------------------------------------------------------------------------------------------
 
   void check_nodes(const torch::autograd::edge_list& from) const {
-    for (torch::autograd::Node* node : nodes_behind(from)) {
+    for (torch::autograd::Node* node : nodes_below(from)) {
       if (std::string_view(typeid(*node).name()).find("PyNode") != std::string_view::npos)
         impossible(node->name(), " is written in Python");
       // A view that was made without gradients of a tensor that needs them. Eager's engine runs what was computed from
@@ -644,10 +647,10 @@ class Joining {
     made_.reached_by.assign(inputs_.size(), std::vector<bool>(made_.root_at.size()));
     for (size_t t = 0; t < made_.root_at.size(); ++t) {
       if (!asked.through.empty() && !asked.through.at(t)) continue;
-      const auto behind = nodes_behind({autograd::impl::gradient_edge(roots_[made_.root_at[t]])});
+      const auto below = nodes_below({autograd::impl::gradient_edge(roots_[made_.root_at[t]])});
       for (size_t i = 0; i < inputs_.size(); ++i)
         made_.reached_by[i][t] =
-            inputs_[i].requires_grad() && behind.count(autograd::impl::gradient_edge(inputs_[i]).function.get());
+            inputs_[i].requires_grad() && below.count(autograd::impl::gradient_edge(inputs_[i]).function.get());
     }
   }
 

@@ -1,7 +1,7 @@
 // aten/joint.h: a program and its backward as one graph.
 //
 // The program is repeated above autograd on tensors without data, then torch's own engine runs the backward, and the
-// operators of both are recorded one behind the other. No operator needs a gradient rule of ours, and what torch saves
+// operators of both are recorded one after the other. No operator needs a gradient rule of ours, and what torch saves
 // for its formulas is what the second half reads of the first.
 //
 //     y = x.sin()      in %0 (x), in %1 (tangent of y)    %2 = sin(%0)   %3 = cos(%0)   %4 = mul(%1, %3)   out %2, %2,
@@ -25,7 +25,7 @@ class Program;
 struct Joint {
   static constexpr size_t kNone = static_cast<size_t>(-1);
   static constexpr const char* kNoGradient = "no output needs a gradient";  ///< a reason
-  /// The end of a reason: what lies before and behind such an operator may have joint graphs.
+  /// The end of a reason: what lies before and after such an operator may have joint graphs.
   static constexpr const char* kPythonGradient = " has a gradient that is Python code";
 
   /// As recorded: views and in-place operators stand as they are.
@@ -36,9 +36,9 @@ struct Joint {
   size_t forward_nodes = 0;                 ///< the first nodes of the graph
   std::vector<graph::ValueId> root_values;  ///< the roots, in the program's graph
   /// Of each node of the program: the count of nodes that stand for those up to it; whether they are what torch makes
-  /// of its own operator, not of an equal one.
+  /// of its own operator, not of an equal one; whether a tensor that it made or wrote to needs a gradient.
   std::vector<size_t> ends;
-  std::vector<bool> is_same;
+  std::vector<bool> is_same, has_history;
   std::vector<graph::ValueId> joint_values;  ///< of each value of the program that a node made
   std::vector<graph::ValueId> input_values;  ///< the inputs, in the program's graph
   std::vector<size_t>
@@ -59,13 +59,13 @@ struct Joint {
   /// autograd.grad), all of it.
   struct Stop {
     size_t output = 0;
-    graph::ValueId value;             ///< of the program
-    size_t complete = 0;              ///< the count of nodes after which nobody writes to it any more
-    std::vector<size_t> behind = {};  ///< the stops that it was computed from, without another one between
+    graph::ValueId value;                    ///< of the program
+    size_t complete = 0;                     ///< the count of nodes after which nobody writes to it any more
+    std::vector<size_t> computed_from = {};  ///< the stops that it was computed from, without another one between
   };
-  std::vector<Stop> stops;                  ///< each behind those that it was computed from
-  std::vector<std::vector<size_t>> behind;  ///< of each tangent: as Stop::behind, for its root
-  /// Of each tangent: outputs that an operator behind it made beside others. No gradient comes to them from there, but
+  std::vector<Stop> stops;                         ///< each after those that it was computed from
+  std::vector<std::vector<size_t>> computed_from;  ///< of each tangent: as Stop::computed_from, for its root
+  /// Of each tangent: outputs that an operator on its way made beside others. No gradient comes to them from there, but
   /// the engine comes to that operator, and hooks of all its results are called.
   std::vector<std::vector<size_t>> beside;
   /// Of each output: whether it, and each tensor on the way down to its root, was made before the last write to the
@@ -88,7 +88,7 @@ struct JointOf {
   /// Only these tangents (counted as in the joint of all) come: torch leaves out what depends on none of them.
   std::vector<bool> through = {};
   /// What comes to these stops from the outputs computed from them ends there: it is a further output for each stop,
-  /// behind the gradients of the inputs. From a stop on, only its own tangent goes further, which is the whole then.
+  /// after the gradients of the inputs. From a stop on, only its own tangent goes further, which is the whole then.
   std::vector<bool> blocked = {};
   bool pieces = false;  ///< no graph, only where to cut
 };

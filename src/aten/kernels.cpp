@@ -37,26 +37,20 @@ struct Layout {
     const auto is_number = [](const types::Expr& e) { return e.is_constant(); };
     fixed = std::all_of(type.sizes.begin(), type.sizes.end(), is_number) &&
             std::all_of(type.strides.begin(), type.strides.end(), is_number) && type.offset.is_constant();
-    if (fixed) fill({}, sizes, strides);
-  }
-  void fill(std::span<const int64_t> symbols, c10::SmallVector<int64_t, 5>& into_sizes,
-            c10::SmallVector<int64_t, 5>& into_strides) const {
-    for (const types::Expr& size : type.sizes) into_sizes.push_back(size.evaluate(symbols));
-    for (const types::Expr& stride : type.strides) into_strides.push_back(stride.evaluate(symbols));
+    if (fixed) numbers = extents_of(type, {});
   }
   /// Calls `use` with sizes and strides.
   template <class Use>
   auto with(std::span<const int64_t> symbols, const Use& use) const {
-    if (fixed) return use(c10::IntArrayRef(sizes), c10::IntArrayRef(strides));
-    c10::SmallVector<int64_t, 5> own_sizes, own_strides;
-    fill(symbols, own_sizes, own_strides);
-    return use(c10::IntArrayRef(own_sizes), c10::IntArrayRef(own_strides));
+    if (fixed) return use(c10::IntArrayRef(numbers.sizes), c10::IntArrayRef(numbers.strides));
+    const Extents now = extents_of(type, symbols);
+    return use(c10::IntArrayRef(now.sizes), c10::IntArrayRef(now.strides));
   }
 
   TensorType type;
   c10::ScalarType dtype;
   bool fixed = false;
-  c10::SmallVector<int64_t, 5> sizes, strides;
+  Extents numbers;  ///< where they are fixed
 };
 
 at::Tensor empty(const Layout& layout, c10::Device device, std::span<const int64_t> symbols) {

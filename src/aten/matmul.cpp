@@ -1,9 +1,9 @@
 // aten/matmul.cpp: the matrix product of tensors whose sizes are symbols.
 //
-// torch takes aten::matmul apart in C++ code that asks for plain sizes: in a sketch that would fix them. So while a
-// sketch is entered, we take it apart ourselves, into the same operators in the same order. (Where that differs from
-// what torch did, the sketch does not tell the same as the live trace, and is given up: a wrong guess here costs only
-// the symbols.)
+// torch takes aten::matmul apart in C++ code that asks for plain sizes: in a symbolic trace that would fix them. So
+// while a symbolic trace is entered, we take it apart ourselves, into the same operators in the same order. (Where that
+// differs from what torch did, the symbolic trace does not tell the same as the live trace, and is given up: a wrong
+// guess here costs only the symbols.)
 //
 //   vector and matrix cases      dot, mv, mm
 //   [.., n, m] @ [m, p]          folded: one mm of [.. * n, m], when that needs no copy
@@ -104,7 +104,7 @@ at::Tensor product_of(const at::Tensor& a, const at::Tensor& b) {
 }
 
 at::Tensor matmul(const at::Tensor& a, const at::Tensor& b) {
-  c10::impl::ExcludeDispatchKeyGuard once(kSketchKey);
+  c10::impl::ExcludeDispatchKeyGuard once(kSymbolicKey);
   const bool autocast = !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutocastCPU) ||
                         !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutocastCUDA);
   if (autocast || a.dim() == 0 || b.dim() == 0) return at::matmul(a, b);

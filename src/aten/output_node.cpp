@@ -39,15 +39,15 @@ variable_list OutputNode::hand_on(const variable_list& gradients) const {
 
 variable_list OutputNode::apply(variable_list&& gradients) {
   variable_list results = hand_on(gradients);
-  const std::vector<size_t>& behind = plan_->joint.behind[tangents_[0]];
+  const std::vector<size_t>& computed_from = plan_->joint.computed_from[tangents_[0]];
   if (plan_->sets.size() < 2 && plan_->joint.stops.empty()) return results;
-  if (!behind.empty()) {
+  if (!computed_from.empty()) {
     std::lock_guard<std::mutex> lock(mutex_);
     for (size_t k = 0; k < tangents_.size(); ++k)
       if (released_ && gradients[k].defined()) whole().check_output_again(tangents_[k]);
   }
   const variable_list at_stops = whole().arrive(tangents_, gradients);
-  for (size_t e = 0; e < behind.size(); ++e) results[along_.size() + e] = at_stops[behind[e]];
+  for (size_t e = 0; e < computed_from.size(); ++e) results[along_.size() + e] = at_stops[computed_from[e]];
   return results;
 }
 

@@ -27,7 +27,7 @@ namespace magneto::aten {
 class OutputNode final : public torch::autograd::Node {
  public:
   /// `along` says for each of its first edges which of the tangents goes there, to the nodes of sets. The other edges
-  /// are those of the stops directly behind.
+  /// are those of the stops that it was computed from directly.
   OutputNode(NodePtr whole, std::shared_ptr<const TrainingPlan> plan, std::vector<size_t> tangents,
              std::vector<size_t> along)
       : whole_(std::move(whole)), plan_(std::move(plan)), tangents_(std::move(tangents)), along_(std::move(along)) {}

@@ -72,9 +72,9 @@ std::vector<Passed> find_passed(const Graph& backward, std::span<const size_t> t
     }
     const auto at = std::lower_bound(inputs.begin(), inputs.end(), id);
     if (at == inputs.end() || *at != id) continue;
-    const size_t behind = static_cast<size_t>(inputs.end() - at);  // counted from the end
-    if (behind > tangents.size()) continue;
-    const size_t input = tangents.size() - behind;
+    const size_t from_end = static_cast<size_t>(inputs.end() - at);  // counted from the end
+    if (from_end > tangents.size()) continue;
+    const size_t input = tangents.size() - from_end;
     Passed& passed = found.emplace_back(Passed{.gradient = g, .tangent = tangents[input], .input = input});
     std::reverse(way.begin(), way.end());
     if (way.empty()) continue;

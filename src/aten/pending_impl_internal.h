@@ -54,7 +54,7 @@ class PendingImpl final : public c10::TensorImpl {
                                                          bool allow_change) const override;
   void shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& impl) override;  ///< x.data = y
 
-  // Of a sketch whose sizes are symbols: who wants numbers gets them, and they are fixed from then on.
+  // Of a symbolic trace whose sizes are symbols: who wants numbers gets them, and they are fixed from then on.
   c10::IntArrayRef sizes_custom() const override;
   c10::IntArrayRef strides_custom() const override;
   int64_t numel_custom() const override;

@@ -159,9 +159,7 @@ void store(const Step& step, torch::jit::Stack& stack, std::vector<at::Tensor>& 
 }
 
 void lay_out(at::Tensor& tensor, const types::TensorType& type, std::span<const int64_t> symbols) {
-  std::vector<int64_t> sizes, strides;
-  for (const types::Expr& size : type.sizes) sizes.push_back(size.evaluate(symbols));
-  for (const types::Expr& stride : type.strides) strides.push_back(stride.evaluate(symbols));
+  const auto [sizes, strides] = extents_of(type, symbols);
   const at::ScalarType dtype = to_scalar_type(type.dtype);
   if (!tensor.defined() || tensor.sizes() != sizes) return;
   if (tensor.scalar_type() == dtype && tensor.storage_offset() == 0 && tensor.strides() == strides) return;

@@ -487,7 +487,7 @@ class Recording {
     return aten::is_told(op_, arguments());
   }
 
-  // Only a kernel knows the numbers that it returns. A sketch takes those that were seen when it ran.
+  // Only a kernel knows the numbers that it returns. A symbolic trace takes those that were seen when it ran.
   Results results_with_numbers() {
     const auto& returns = op_.handle.schema().returns();
     const auto is_tensor = [](const c10::Argument& result) { return kind_of(result) == ArgKind::kTensor; };
@@ -502,8 +502,8 @@ class Recording {
 
   size_t live_node() const { return state_.repeated.value_or(state_.graph.nodes().size()); }
 
-  // Sketch: the operator was run in the live trace, as the same node. Its results are new tensors of these types for
-  // the sizes of now. Nothing: it is another node there, or its results are views.
+  // SymbolicTrace: the operator was run in the live trace, as the same node. Its results are new tensors of these types
+  // for the sizes of now. Nothing: it is another node there, or its results are views.
   Results results_of_live() {
     const Trace::State& live = *state_.live;
     const size_t index = live_node();

@@ -242,7 +242,7 @@ class Shrinking {
     return cut(at, kept, outputs_of(at, kept), inputs_of(at));
   }
 
-  /// Behind the first `count` nodes, from what they leave in eager.
+  /// After the first `count` nodes, from what they leave in eager.
   static std::optional<Case> end(const Case& at, size_t count) {
     std::vector<bool> kept = first_nodes(at, count);
     const std::vector<ValueId> between = outputs_of(at, kept);

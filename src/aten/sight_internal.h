@@ -4,7 +4,7 @@
 //
 // When are two answers the same? Kernels sum in another order than eager and leave out some rounding, so their numbers
 // may differ by a few units of the last place of the largest number of the tensor. What is further apart is right all
-// the same where eager's own rounding is as coarse: in a difference of nearly equal numbers, behind a threshold. Two
+// the same where eager's own rounding is as coarse: in a difference of nearly equal numbers, after a threshold. Two
 // judges know that: eager with every result moved by a unit of the last place, at random, and eager in double
 // precision.
 #pragma once

@@ -4,7 +4,7 @@
 //   tensor
 //              they are run with
 //   storages   one for each StorageImpl the trace met: does it have data, does a recorded write to it wait
-//   calls      the recorded calls that were not run yet: the nodes behind `done`
+//   calls      the recorded calls that were not run yet: the nodes after `done`
 //
 // The trace holds the caller's tensors (inputs) but never the tensors it made: who lets go of a pending tensor makes it
 // dead, and a flush drops the value after its last reader, as eager does. All fields are guarded by `mutex`.
@@ -96,7 +96,7 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   void note_data_read(std::string what, std::string refusal = "");
   void read_data(const c10::StorageImpl* storage, const std::string& what);  ///< takes the lock itself
 
-  /// Throws where a sketch would have to compute something.
+  /// Throws where a symbolic trace would have to compute something.
   void must_compute(const std::string& what) const;
 
   Trace* const handle;
@@ -108,10 +108,10 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
 
   graph::Graph graph;
   size_t done = 0;          ///< nodes that were run
-  std::vector<Call> calls;  ///< of the nodes behind done
+  std::vector<Call> calls;  ///< of the nodes after done
   std::vector<ValueRecord> values;
   std::vector<StorageRecord> storages;
-  size_t first_unseen = 0;  ///< storages behind it were made since the last flush
+  size_t first_unseen = 0;  ///< storages after it were made since the last flush
   std::unordered_map<const c10::StorageImpl*, StorageIndex> by_storage;
   std::unordered_map<const c10::TensorImpl*, graph::ValueId> outsiders;
   std::vector<StorageIndex> written;  ///< storages with `written`
@@ -124,13 +124,13 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   uint64_t data_reads = 0;
   std::string last_data_read, last_refusal;
 
-  std::shared_ptr<Symbols> symbols;  ///< of a sketch
-  /// Sketch: only torch's autograd is at work here. It asks who holds a storage and reads no data; a copy of a tensor
-  /// that it makes is one that it saved, and the same value.
+  std::shared_ptr<Symbols> symbols;  ///< of a symbolic trace
+  /// SymbolicTrace: only torch's autograd is at work here. It asks who holds a storage and reads no data; a copy of a
+  /// tensor that it makes is one that it saved, and the same value.
   bool repeats_autograd = false;
-  std::shared_ptr<State> live;                                        ///< of a sketch: the trace that runs beside it
-  std::optional<size_t> repeated;                                     ///< the node of `live` that is repeated now
-  std::unordered_map<const c10::StorageImpl*, at::Tensor> stand_ins;  ///< sketch: the first over each storage
+  std::shared_ptr<State> live;     ///< of a symbolic trace: the trace that runs beside it
+  std::optional<size_t> repeated;  ///< the node of `live` that is repeated now
+  std::unordered_map<const c10::StorageImpl*, at::Tensor> stand_ins;  ///< symbolic: the first over each storage
 
  private:
   graph::ValueId own_value(PendingImpl& copy, const at::Tensor& tensor);

@@ -125,7 +125,7 @@ class Node final : public c10::SymNodeImpl {
     return symbols_->decide(*question_);
   }
 
-  // Whether the dimensions, taken in this order, lie behind one another without gaps. Those of size 1 may have any
+  // Whether the dimensions, taken in this order, lie one after the other without gaps. Those of size 1 may have any
   // stride.
   bool is_dense(Nodes sizes, Nodes strides, const std::vector<size_t>& order) const {
     for (const c10::SymNode& size : sizes)

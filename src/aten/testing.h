@@ -18,7 +18,7 @@ Counters counters();
 bool is_pending(const at::Tensor& tensor);
 
 /// The CPU's memory runs out: of all that torch asks for from now on, pieces of at least `bytes` bytes, the first
-/// `spared` are given and the `refused` behind them are not.
+/// `spared` are given and the `refused` after them are not.
 void refuse_memory(size_t bytes, int64_t spared, int64_t refused);
 /// How often such pieces were asked for since.
 int64_t asked_for_memory();

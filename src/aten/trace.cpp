@@ -59,7 +59,7 @@ void set_entered(Trace::State& state, bool entered) {
   state.entered = entered;
   c10::impl::tls_set_dispatch_key_included(kTraceKey, entered);
   c10::impl::tls_set_dispatch_key_included(kForeignKey, entered);
-  if (state.symbols) c10::impl::tls_set_dispatch_key_included(kSketchKey, entered);
+  if (state.symbols) c10::impl::tls_set_dispatch_key_included(kSymbolicKey, entered);
   std::lock_guard<std::mutex> lock(links_mutex());
   if (entered)
     entered_states().push_back(&state);
@@ -151,13 +151,13 @@ at::Tensor Trace::stand_in(const at::Tensor& tensor, types::Sizes sizes, types::
   types::TensorType type = type_of(*tensor.unsafeGetTensorImpl());
   type.sizes = std::move(sizes);
   type.strides = std::move(strides);
-  base::check(state_->symbols != nullptr, "trace: a stand-in outside a sketch");
+  base::check(state_->symbols != nullptr, "trace: a stand-in outside a symbolic trace");
   return state_->make_stand_in(tensor, std::move(type), std::move(name));
 }
 
 at::Tensor Trace::stand_in(types::TensorType type, std::string name) {
   Lock lock(*state_);
-  base::check(state_->symbols != nullptr, "trace: a stand-in outside a sketch");
+  base::check(state_->symbols != nullptr, "trace: a stand-in outside a symbolic trace");
   return state_->make_stand_in(at::Tensor(), std::move(type), std::move(name));
 }
 

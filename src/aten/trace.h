@@ -5,7 +5,7 @@
 // was recorded and not yet run, and moves the results into those storages, so that every tensor, view, saved variable
 // and list that holds them is right at once. Whoever reads data of a pending tensor causes a flush by itself.
 //
-// A flush does not end the trace: the graph goes on growing behind it, and replay runs all of it in one go. Only the
+// A flush does not end the trace: the graph goes on growing after it, and replay runs all of it in one go. Only the
 // owner (capture) decides where a segment ends; it learns of reads of data through data_reads().
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -28,14 +28,14 @@ class Symbols;
 class Trace {
  public:
   Trace();
-  /// A sketch: sizes may be symbols, no tensor of it ever has data, and nothing is run. An operator that would have to
-  /// be run to know what comes out throws.
-  /// `live` records the same program with data: where only a kernel knows what comes out, it has been run there.
+  /// A symbolic trace: sizes may be symbols, no tensor of it ever has data, and nothing is run. An operator that would
+  /// have to be run to know what comes out throws. `live` records the same program with data: where only a kernel knows
+  /// what comes out, it has been run there.
   Trace(std::shared_ptr<Symbols> symbols, const Trace& live);
-  /// A sketch that repeats a graph which was recorded before, and may go on behind it: torch's autograd engine records
-  /// here, and asks who else holds a storage without reading it.
+  /// A symbolic trace that repeats a graph which was recorded before, and may go on after it: torch's autograd engine
+  /// records here, and asks who else holds a storage without reading it.
   Trace(std::shared_ptr<Symbols> symbols, const graph::Graph& recorded);
-  /// The operators from now on are those of this node of it; behind its last one: what comes after.
+  /// The operators from now on are those of this node of it; after its last one: what comes after.
   void repeat_node(size_t node);
   ~Trace();  ///< flushes; never throws (what a flush raises here was raised before)
   Trace(const Trace&) = delete;
@@ -57,9 +57,9 @@ class Trace {
   bool made_here(const at::Tensor& tensor) const;
   /// Registers a tensor from outside as an input (once; the same id ever after). `name` is for readers.
   graph::ValueId add_input(const at::Tensor& tensor, std::string name);
-  /// Sketch: a new input that stands for `tensor`, with the same aliasing among them as among the tensors.
+  /// SymbolicTrace: a new input that stands for `tensor`, with the same aliasing among them as among the tensors.
   at::Tensor stand_in(const at::Tensor& tensor, types::Sizes sizes, types::Sizes strides, std::string name);
-  /// Sketch: a new input of this type, with memory of its own.
+  /// SymbolicTrace: a new input of this type, with memory of its own.
   at::Tensor stand_in(types::TensorType type, std::string name);
   /// A tensor of the caller that belongs to the graph.
   graph::ValueId add_constant(const at::Tensor& tensor);
@@ -78,7 +78,7 @@ class Trace {
   const std::string& last_data_read() const;
   const std::string& last_refusal() const;
 
-  /// Where the recording stands. rewind forgets the nodes behind a mark; all of them must have been run (flush first).
+  /// Where the recording stands. rewind forgets the nodes after a mark; all of them must have been run (flush first).
   struct Mark {
     size_t nodes = 0;
   };

@@ -131,7 +131,7 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
     if (!plan_->random_on.empty()) node->generator_states = generator_states(plan_->random_on);
   }
 
-  // The inputs that are needed behind the forward; the others go with their last reader.
+  // The inputs that are needed after the forward; the others go with their last reader.
   std::vector<at::Tensor> needed(inputs.size());
   if (node)
     for (const Saved& saved : plan_->saved)
@@ -219,7 +219,7 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
           below.emplace_back(sets[s], static_cast<uint32_t>(at - from.begin()));
           along.push_back(k);
         }
-      for (const size_t s : joint.behind[made[0]])
+      for (const size_t s : joint.computed_from[made[0]])
         below.push_back(torch::autograd::impl::gradient_edge(output(joint.stops[s].output)));
       for (const size_t o : joint.beside[made[0]])
         if (is_made(joint.outputs[o].root) && output(o).requires_grad()) {
@@ -343,11 +343,11 @@ Joint timed_joint(const Program& program, std::span<const at::Tensor> examples, 
   return joint;
 }
 
-// Of each tangent: the stops behind it, also by way of others.
+// Of each tangent: the stops that its root was computed from, also by way of others.
 void close_stops(TrainingPlan& plan) {
   const FunctionalJoint& joint = plan.joint;
   std::vector<std::vector<bool>> of_stop;
-  const auto all_behind = [&](const std::vector<size_t>& direct) {
+  const auto all_stops = [&](const std::vector<size_t>& direct) {
     std::vector<bool> all(joint.stops.size());
     for (const size_t s : direct) {
       all[s] = true;
@@ -355,11 +355,11 @@ void close_stops(TrainingPlan& plan) {
     }
     return all;
   };
-  for (const Joint::Stop& stop : joint.stops) of_stop.push_back(all_behind(stop.behind));
-  for (const std::vector<size_t>& direct : joint.behind) plan.reaches.push_back(all_behind(direct));
+  for (const Joint::Stop& stop : joint.stops) of_stop.push_back(all_stops(stop.computed_from));
+  for (const std::vector<size_t>& direct : joint.computed_from) plan.reaches.push_back(all_stops(direct));
   plan.before.resize(joint.stops.size());
-  for (size_t t = 0; t < joint.behind.size(); ++t)
-    for (const size_t s : joint.behind[t]) plan.before[s].push_back(t);
+  for (size_t t = 0; t < joint.computed_from.size(); ++t)
+    for (const size_t s : joint.computed_from[t]) plan.before[s].push_back(t);
 }
 
 void collect_sets(TrainingPlan& plan) {
@@ -444,9 +444,7 @@ std::shared_ptr<Executable> make_node(std::shared_ptr<Program> program, std::spa
 // A tensor as the pieces before will make it: no data, and a history where it has one.
 at::Tensor example_of(const types::TensorType& type, std::span<const int64_t> hints, bool requires_grad) {
   c10::AutoGradMode grad_mode(true);
-  std::vector<int64_t> sizes, strides;
-  for (const types::Expr& size : type.sizes) sizes.push_back(size.evaluate(hints));
-  for (const types::Expr& stride : type.strides) strides.push_back(stride.evaluate(hints));
+  const auto [sizes, strides] = extents_of(type, hints);
   at::Tensor made = at::empty_strided(sizes, strides, at::TensorOptions(c10::kMeta).dtype(to_scalar_type(type.dtype)));
   return requires_grad ? made.set_requires_grad(true).alias() : made;
 }

@@ -127,7 +127,7 @@ ValueId Trace::State::own_value(PendingImpl& copy, const at::Tensor& tensor) {
   const ValueId value = add_value(type_of(copy), values[original.index()].storage);
   copy.set_value(value);
   const Operator& data = named_operator("aten::data", "");
-  if (calls.empty()) {  // behind a flush: there is nothing to run, the object exists
+  if (calls.empty()) {  // after a flush: there is nothing to run, the object exists
     add_node(data, {original}, {value});
     values[value.index()].ready = true;
     done = graph.nodes().size();

@@ -16,7 +16,7 @@ class Network {
 
   /// What the cheapest cut costs; kEndless or more: every way over some edges is without a limit.
   int64_t separate(size_t source, size_t sink);
-  /// After `separate`: whether the vertex lies behind the cut. Of several cheapest cuts it is the one nearest to the
+  /// After `separate`: whether the vertex lies after the cut. Of several cheapest cuts it is the one nearest to the
   /// sink.
   bool is_behind(size_t vertex) const { return behind_[vertex]; }
 

@@ -21,7 +21,7 @@ struct Saved {
   enum class From : uint8_t {
     kInput,   ///< the input of this index. Where it is stored to: after the stores
     kOutput,  ///< the output of this index, of the original ones
-    kExtra,   ///< the output behind the original ones, of this index; where a caller has the value, a copy of it
+    kExtra,   ///< the output after the original ones, of this index; where a caller has the value, a copy of it
   };
   static constexpr size_t kNone = static_cast<size_t>(-1);
   From from = From::kExtra;

@@ -462,3 +462,42 @@ def test_a_view_on_the_way_that_is_gone(f, kept):
                 grad.sin().sum().backward()
             answers.append((grad.detach(), leaf.grad))
         torch.testing.assert_close(answers[1], answers[0])
+
+
+def symmetric(x):
+    return x @ x.mT + torch.eye(3)
+
+
+# k is 1 and 2 when they run, and 0 when they are differentiated: nothing of them may run on zeros.
+RAISING = {
+    "divided by itself": lambda x, k: (k.remainder_(k), x.sin() * 2)[1],
+    "written by a division": lambda x, k: x.sin() * (k.remainder_(k + 1) + 1),
+    "a quotient": lambda x, k: x.sin() * (k.clone() // k),
+    "a part of one": lambda x, k: x.sin() * torch.stack([k, k * 2])[0].fmod_(k + k),
+    "a count of quotients": lambda x, k: x.sin() * (6 // k + 1).float().log(),
+    "an index into numbers": lambda x, k: x.sin() * torch.arange(4)[4 - k],
+    "an index into constants": lambda x, k: x.sin() * torch.linspace(1, 2, 4).index_select(0, 4 - k.reshape(-1)).reshape(3, 3),
+    "draws": lambda x, k: x.sin() * torch.multinomial(k.float(), 2)[:, 1:],
+    "a draw and another": lambda x, k: F.dropout(x.sin() * torch.bernoulli(k / 4.0), 0.5),
+    "an inverse": lambda x, k: torch.linalg.inv(symmetric(x) + k),
+    "a factor": lambda x, k: torch.linalg.cholesky(symmetric(x) + torch.eye(3) * k),
+    "an inverse that nobody differentiates": lambda x, k: x.sin() * torch.linalg.inv(symmetric(x).detach() * k),
+}
+
+
+@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize("name", RAISING)
+def test_operators_that_refuse_other_numbers(name, changed):
+    f, seen = RAISING[name], []
+    for g in [f] + [magneto.compile(f)] * 3:
+        torch.manual_seed(3)
+        x = torch.arange(9.0).reshape(3, 3).cos().requires_grad_()
+        k = torch.tensor([[1, 2, 1], [2, 1, 2], [1, 1, 1]])
+        out = g(x * 1, k)
+        if changed:
+            k.zero_()
+        (first,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sin().sum(), x)
+        seen.append((first.detach(), second))
+    for have in seen[1:]:
+        torch.testing.assert_close(have, seen[0])

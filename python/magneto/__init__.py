@@ -9,9 +9,10 @@ A compiled callable gives the answers of eager PyTorch; what cannot be captured 
 import torch  # its libraries must be loaded before the extension
 
 from . import _C
-from ._api import compile, explain, mark_dynamic, report, reset
+from . import _substitutes
+from ._api import compile, explain, mark_dynamic, report, reset, substitute_in_graph
 
-__all__ = ["compile", "explain", "mark_dynamic", "report", "reset"]
+__all__ = ["compile", "explain", "mark_dynamic", "report", "reset", "substitute_in_graph"]
 __version__ = "0.1.0"
 
 _reason = _C.unsupported()

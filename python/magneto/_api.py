@@ -1,6 +1,7 @@
 """The public functions: signatures, docstrings, one call each."""
 
 import functools
+import inspect
 import os
 import sys
 import types
@@ -133,7 +134,7 @@ def _calling(target):
 
 
 def explain(model):
-    """``explain(f)(*args)`` runs f once, compiled anew, and tells what happened: graphs, breaks, guards, kernels.
+    """``explain(f)(*args)`` runs f once, compiled for this call, and tells what happened: graphs, breaks, guards, kernels.
 
     ``.code`` of the answer shows the text of every stage, from the graph to the source of the kernels.
     """
@@ -166,3 +167,32 @@ def report():
 def reset():
     """Forgets all that was compiled, and the report."""
     _C.reset()
+
+
+def substitute_in_graph(original, *, can_constant_fold_through=False, skip_signature_check=False):
+    """A decorator: in what is compiled from now on, the decorated function is called in the place of ``original``.
+
+    For a function that cannot be captured, with another one that gives the same results and can. It may call ``original``
+    itself. The signature is torch.compiler.substitute_in_graph's; results of a function without tensors are constants anyway.
+    """
+    del can_constant_fold_through
+
+    def decorate(replacement):
+        if not callable(original) or not callable(replacement):
+            raise TypeError("magneto.substitute_in_graph needs two functions")
+        if not skip_signature_check:
+            _compare_signatures(original, replacement)
+        _C.substitute(original, replacement)
+        return replacement
+
+    return decorate
+
+
+def _compare_signatures(original, replacement):
+    try:
+        a, b = (inspect.signature(function).parameters.values() for function in (original, replacement))
+    except ValueError:  # a C function that does not tell
+        return
+    if [(p.name, p.kind) for p in a] != [(p.name, p.kind) for p in b]:
+        raise TypeError(f"{replacement.__name__} cannot stand for {original.__name__}: its parameters are others "
+                        "(skip_signature_check=True lets it)")

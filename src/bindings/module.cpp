@@ -7,6 +7,7 @@
 #include "capture/compiled.h"
 #include "capture/hook.h"
 #include "capture/session.h"
+#include "capture/substitutes.h"
 #include "driver/pipeline.h"
 #include "explain/text.h"
 
@@ -160,6 +161,8 @@ PYBIND11_MODULE(_C, m) {
     return reason ? py::object(py::str(reason)) : py::object(py::none());
   });
   m.def("disable_all", &capture::disable_all);
+  m.def("substitute",
+        [](py::object original, py::object replacement) { capture::substitute(original.ptr(), replacement.ptr()); });
   bindings::add_report(m);
   driver::Pipeline::instance().toolchains.site_packages =
       py::module_::import("sys").attr("path").cast<std::vector<std::string>>();

@@ -68,7 +68,7 @@ constexpr Row kRows[] = {
      "type.mro type.__instancecheck__ type.__subclasscheck__ slice.indices range.index range.count "
      "sys.getrecursionlimit sys.intern "
      "torch._C._has_torch_function torch._C._has_torch_function_unary torch._C._has_torch_function_variadic "
-     "torch._C._functorch.unwrap_if_dead torch.Size.numel "
+     "torch._C._functorch.unwrap_if_dead torch.Size.numel torch._C._is_autocast_available "
      "_functools.reduce itertools.chain.from_iterable "
      "re.Pattern.match re.Pattern.search re.Pattern.fullmatch re.Match.group re.Match.groups"},
     {CallClass::kIdentity, "builtins.id object.__hash__"},
@@ -80,8 +80,9 @@ constexpr Row kRows[] = {
      "builtins.getattr builtins.hasattr object.__getattribute__ type.__getattribute__ module.__getattribute__"},
     {CallClass::kSetAttr, "builtins.setattr builtins.delattr object.__setattr__ object.__delattr__"},
     {CallClass::kEffect,
-     "list.append list.insert list.pop list.remove list.clear list.reverse list.__setitem__ list.__delitem__ dict.pop "
-     "dict.popitem dict.setdefault dict.clear dict.__setitem__ dict.__delitem__ set.add set.discard set.remove set.pop "
+     "list.append list.insert list.pop list.remove list.clear list.reverse list.sort list.__setitem__ list.__delitem__ "
+     "dict.pop dict.popitem dict.setdefault dict.clear dict.__setitem__ dict.__delitem__ set.add set.discard "
+     "set.remove set.pop "
      "set.clear collections.OrderedDict.pop collections.OrderedDict.__setitem__ collections.OrderedDict.__delitem__ "
      "collections.OrderedDict.setdefault collections.OrderedDict.move_to_end collections.OrderedDict.popitem "
      "collections.OrderedDict.clear collections.deque.append collections.deque.appendleft collections.deque.pop "
@@ -94,7 +95,8 @@ constexpr Row kRows[] = {
      "torch._C._get_tracing_state torch._C._is_tracing torch._C._get_cudnn_enabled "
      "torch._C._cuda_isCurrentStreamCapturing torch._C._cuda_isInBadFork torch._C._cuda_getDevice "
      "torch._C._get_deterministic_algorithms torch._C._are_functorch_transforms_active "
-     "torch._C._is_torch_function_enabled torch._C._len_torch_function_stack torch._C._len_torch_dispatch_stack "
+     "torch._C._is_torch_function_enabled torch._C._is_torch_function_mode_enabled torch._C._len_torch_function_stack "
+     "torch._C._len_torch_dispatch_stack "
      "torch._C._get_flash_sdp_enabled torch._C._get_mem_efficient_sdp_enabled torch._C._get_math_sdp_enabled "
      "torch._C._get_cudnn_sdp_enabled torch._C._is_any_autocast_enabled torch._C._autograd._profiler_enabled "
      "torch._C._get_cublas_allow_tf32 torch._C._get_mkldnn_enabled torch._C._is_fwd_grad_enabled "
@@ -207,7 +209,8 @@ constexpr const char* kMadeTypes =
     "itertools.islice itertools.repeat itertools.count itertools.product itertools.accumulate itertools.zip_longest "
     "itertools.starmap itertools.takewhile itertools.pairwise itertools.permutations itertools.combinations "
     "itertools.cycle itertools.compress itertools.dropwhile itertools.filterfalse mappingproxy "
-    "collections.defaultdict operator.itemgetter operator.attrgetter";
+    "collections.defaultdict operator.itemgetter operator.attrgetter "
+    "operator.methodcaller";
 constexpr const char* kOtherTypes =
     "type NoneType ellipsis NotImplementedType function builtin_function_or_method method_descriptor "
     "wrapper_descriptor getset_descriptor member_descriptor classmethod_descriptor method-wrapper code cell "

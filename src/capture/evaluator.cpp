@@ -91,9 +91,9 @@ Step Evaluator::attempt() {
   try {
     if (activation_.asks_ && semantics_->declines(activation_)) return Step::kStop;
     const Step step = execute();
-    if (step != Step::kStop) semantics_->settled(activation_);
+    if (step != Step::kStop) semantics_->after_instruction(activation_);
     if ((step == Step::kReturn || step == Step::kYield) && activation_.result_)
-      semantics_->given(activation_, activation_.result_);
+      semantics_->returned_to_c(activation_, activation_.result_);
     return step;
   } catch (const std::exception& fault) {
     tell_fault(fault.what());

@@ -11,7 +11,7 @@ struct OpcodeRow;
 
 /// How an instruction ended. Whatever is not kNext leaves the operands on the stack; the evaluator drops what must go.
 enum class Step {
-  kNext,      ///< done; go on behind it, or where jump() led
+  kNext,      ///< done; go on after it, or where jump() led
   kReturn,    ///< the frame returns activation.result(), a new reference
   kYield,     ///< CPython executes this instruction, which suspends the frame; it comes back through the hook
   kError,     ///< a Python error is set
@@ -25,7 +25,7 @@ struct Instruction {
   const OpcodeRow* row;
   int argument;
   int at;        ///< index of the opcode itself; the first prefix is at Activation::next()
-  int after;     ///< index of the instruction behind it
+  int after;     ///< index of the instruction after it
   int keywords;  ///< the constant that KW_NAMES means; -1
 };
 Instruction decode(const CodeText& text, int index);

@@ -2,7 +2,7 @@
 // between our frames and between us and the caller, and no C++ exception may cross it. A fault costs the recording, a
 // warning and nothing else: the program goes on as in eager. There are three nets.
 //
-//   what the recorder notes   adopt, note_..., record_...: the recording is thrown away, the primitive goes on, with
+//   what the recorder notes   adopt, guard_..., record_...: the recording is thrown away, the primitive goes on, with
 //                             the result that it may already have
 //   a primitive               has done nothing yet when anything else in it throws: the instruction is executed plainly
 //   the director              before an instruction: CPython takes the frame; at its end: only the recording is lost

@@ -244,7 +244,7 @@ inline void tell_about_unwind(PyThreadState* thread) {
   tell_listener(thread, thread->c_profilefunc, thread->c_profileobj, PyTrace_RETURN);
 }
 
-/// RESUME instruments code whose version is old (3.12+). A frame handed over behind RESUME must not have stale code.
+/// RESUME instruments code whose version is old (3.12+). A frame handed over after RESUME must not have stale code.
 /// Code that was never instrumented has nothing stale in it, whatever its version is.
 inline bool instrumentation_is_stale(PyThreadState* thread, PyCodeObject* code) {
 #if PY_VERSION_HEX < 0x030C0000

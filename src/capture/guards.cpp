@@ -336,7 +336,7 @@ void GuardProgram::take_words() {
   for (TypeGuard& g : types) {
     auto* type = reinterpret_cast<PyTypeObject*>(g.type.get());
     take(&type->tp_flags);
-    take(&type->tp_version_tag);  // half a word, with what stands behind it
+    take(&type->tp_version_tag);  // half a word, with what stands after it
   }
   for (ClassGuard& g : classes) take(&g.object.get()->ob_type);
   for (FunctionGuard& g : functions) {
@@ -660,7 +660,7 @@ bool GuardProgram::check(GuardContext& context, std::string* why, std::vector<st
     const size_t known = changed ? changed->size() : 0;
     if (check_step(step, context, all ? why : nullptr, changed)) continue;
     all = false;
-    // Where only a number has changed, the steps behind it may still be asked: they tell what else has.
+    // Where only a number has changed, the steps after it may still be asked: they tell what else has.
     if (!changed || changed->size() == known) return false;
   }
   if (!all && !changed) return false;

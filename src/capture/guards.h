@@ -1,11 +1,11 @@
 // capture/guards.h: what must still hold for a record to be right, as one flat program.
 //
 // Pinned objects are checked by address, without walking to them: their dicts by a version tag that stands for all keys
-// that were read (the tag is only a memo: when it moved, the keys are compared and the tag is taken anew). What a check
-// that held saw at fixed addresses is kept as words: as long as all of them stand, nothing behind them has changed, and
-// the next check is one loop over independent loads. Floating objects are walked: each step resolves one source from
-// its parent or compares something of it. Steps stand in the order in which the recording read things, so a step may
-// rely on all before it.
+// that were read (the tag is only a memo: when it moved, the keys are compared and the tag is taken again). What a
+// check that held saw at fixed addresses is kept as words: as long as all of them stand, nothing behind them has
+// changed, and the next check is one loop over independent loads. Floating objects are walked: each step resolves one
+// source from its parent or compares something of it. Steps stand in the order in which the recording read things, so a
+// step may rely on all before it.
 #pragma once
 #include <c10/util/SmallVector.h>
 

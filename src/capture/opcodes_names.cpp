@@ -9,7 +9,7 @@ namespace magneto::capture::op {
 Step nop(Evaluator&, int) { return Step::kNext; }
 
 Step resume(Evaluator& e, int argument) {
-  // 0: a function starts, 1: behind yield. Behind `yield from` and await the delegate serves the breaker.
+  // 0: a function starts, 1: after yield. After `yield from` and await the delegate serves the breaker.
   return (argument & 3) < 2 ? e.serve_breaker() : Step::kNext;
 }
 

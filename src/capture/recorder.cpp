@@ -24,7 +24,7 @@ Recorder::Recorder(Activation& root, Changing changing)
 }
 
 Recorder::~Recorder() {
-  sketch_.reset();
+  symbolic_.reset();
   trace_->set_before_run({});
   trace_.reset();
   for (auto& [reference, watched] : watched_) Py_DECREF(reference);
@@ -75,7 +75,7 @@ void Recorder::enter_outside(PyObject* object, SourceId source) {
   entry.source = source;
   enter(object, entry);
   if (guards().sources.floating(source))
-    note_whole(object);
+    guard_whole(object);
   else
     owned(object);
 }
@@ -191,12 +191,12 @@ void Recorder::add_function_root(PyObject* object, SourceId source) {
   if (function->func_kwdefaults && !info(function->func_kwdefaults)) {
     enter_outside(function->func_kwdefaults, guards().sources.pinned({}, function->func_qualname));
     active_ = true;  // the table may grow before the recording begins
-    note_all(root_, function->func_kwdefaults);
+    guard_all(root_, function->func_kwdefaults);
     active_ = false;
   }
 }
 
-void Recorder::note_function(PyFunctionObject* function) try {
+void Recorder::guard_function(PyFunctionObject* function) try {
   PyObject* object = reinterpret_cast<PyObject*>(function);
   if (is_made(object)) return;
   if (!info(object)) enter_outside(object, guards().sources.pinned({}, function->func_qualname));
@@ -212,7 +212,7 @@ void Recorder::note_function(PyFunctionObject* function) try {
   if (function->func_kwdefaults) {
     if (!info(function->func_kwdefaults))
       enter_outside(function->func_kwdefaults, guards().sources.pinned({}, function->func_qualname));
-    note_all(root_, function->func_kwdefaults);
+    guard_all(root_, function->func_kwdefaults);
   }
 } catch (const std::exception& error) {
   fault(error.what());
@@ -293,7 +293,7 @@ void Recorder::begin() {
   base::check(fault_.empty(), fault_);
   active_ = true;
   handled_ = root_.thread()->exc_info->exc_value;
-  if (wants_sketch()) sketch_ = std::make_unique<Sketch>(*trace_, symbols_);
+  if (wants_symbols()) symbolic_ = std::make_unique<SymbolicTrace>(*trace_, symbols_);
   trace_->enter();
 }
 
@@ -308,15 +308,15 @@ void Recorder::enter_frame(Activation& activation) try {
   PyFunctionObject* function = activation.function();
   static PyObject* const end = PyUnicode_InternFromString("__del__");
   if (code->co_name == end && &activation != &root_)  // of an object that was held by one from outside
-    return spoil(activation, Stop::kFinalizer, "it ends here");
+    return invalidate(activation, Stop::kFinalizer, "it ends here");
   // A guard would keep its defaults alive: where one must end in time, the call is made outside of recordings.
   PyObject* defaults = function->func_defaults;
   for (Py_ssize_t i = 0; defaults && &activation != &root_ && i < PyTuple_GET_SIZE(defaults); ++i)
     if (holds_an_end(PyTuple_GET_ITEM(defaults, i), false)) {
       has_ends_ = true;
-      return spoil(*activation.outer(), Stop::kFinalizer, "a default of the function");
+      return invalidate(*activation.outer(), Stop::kFinalizer, "a default of the function");
     }
-  note_function(function);
+  guard_function(function);
   int count = code->co_argcount + code->co_kwonlyargcount;
   auto local_made = [&](int slot) {
     PyObject* object = activation.local(slot);
@@ -372,7 +372,7 @@ void Recorder::enter_frame(Activation& activation) try {
 // ---------------------------------------------------------------------------------------------------- stops
 
 PyObject* Recorder::stop(Activation& self, Stop reason, std::string detail) {
-  trouble_ = {reason, std::move(detail), -1, &self};
+  stop_record_ = {reason, std::move(detail), -1, &self};
   return kStop;
 }
 
@@ -382,26 +382,26 @@ int Recorder::stop_status(Activation& self, Stop reason, std::string detail) {
 }
 
 // The instruction has run and its result is right, but no replay could repeat it.
-void Recorder::spoil(Activation& self, Stop reason, std::string detail) {
+void Recorder::invalidate(Activation& self, Stop reason, std::string detail) {
   if (!active_) return;
-  trouble_ = {reason, std::move(detail), -1, &self};
+  stop_record_ = {reason, std::move(detail), -1, &self};
   active_ = false;
   flush();
   trace_->leave();
-  if (!fault_.empty()) trouble_ = {Stop::kFault, fault_, -1, &self};
-  if (spoiled) spoiled();
+  if (!fault_.empty()) stop_record_ = {Stop::kFault, fault_, -1, &self};
+  if (invalidated) invalidated();
   root_.request_boundary();
 }
 
-void Recorder::spoil_by_read(Activation& self, const std::string& name) {
+void Recorder::invalidate_by_read(Activation& self, const std::string& name) {
   const std::string& why = trace_->last_refusal();
-  if (why.empty()) return spoil(self, Stop::kTensorData, name);
-  spoil(self, Stop::kRefused, base::concat(name, " (", why, ")"));
+  if (why.empty()) return invalidate(self, Stop::kTensorData, name);
+  invalidate(self, Stop::kRefused, base::concat(name, " (", why, ")"));
 }
 
 // C code runs operators and reads data where no primitive sees it: sum() of a generator adds tensors that nobody asked
 // for, all() and sorted() ask tensors for their truth.
-void Recorder::settled(Activation& self) try {
+void Recorder::after_instruction(Activation& self) try {
   if (has_ends_) end_with_code(self);
   if (!active_) return;
   const bool has_read = trace_->data_reads() != 0;
@@ -414,9 +414,9 @@ void Recorder::settled(Activation& self) try {
     if (!active_) return;
   }
   constexpr const char* kUnseen = "C code that this line calls";
-  if (has_read) return spoil_by_read(self, kUnseen);
+  if (has_read) return invalidate_by_read(self, kUnseen);
   for (const graph::ValueId id : trace_->take_unclaimed())
-    if (!claim(id)) return spoil(self, Stop::kUnknownTensor, kUnseen);
+    if (!claim(id)) return invalidate(self, Stop::kUnknownTensor, kUnseen);
 } catch (const std::exception& error) {
   fault(error.what());
 }
@@ -437,7 +437,7 @@ bool Recorder::claim(graph::ValueId input) {
 
 // What a frame gives away, C code may read: sum() of a generator, or of map(lambda ...), adds plain numbers and joins
 // lists. Where an instruction has it as its result, or the next frame as an argument, nothing was lost.
-void Recorder::given(Activation& self, PyObject* result) try {
+void Recorder::returned_to_c(Activation& self, PyObject* result) try {
   if (!active_ || &self == &root_ || (keeper_ && self.outer() == keeper_)) return;
   const bool from_outside = !is_value(result) && !is_tensor(result) && is_outside(result);
   if (from_outside || carries_number(result)) loose_.push_back(Ref::share(result));
@@ -448,24 +448,24 @@ void Recorder::given(Activation& self, PyObject* result) try {
 void Recorder::settle_loose(Activation& self, const std::vector<PyObject*>& arrived) {
   for (const Ref& object : std::exchange(loose_, {})) {
     if (!active_ || std::find(arrived.begin(), arrived.end(), object.get()) != arrived.end()) continue;
-    if (!readable(self, object.get(), 1)) spoil(self, unreadable_stop_, unreadable_detail_);
+    if (!readable(self, object.get(), 1)) invalidate(self, unreadable_stop_, unreadable_detail_);
   }
 }
 
 void Recorder::lose(const char* function) {
-  if (Activation* innermost = Activation::innermost()) spoil(*innermost, Stop::kHandOver, function);
+  if (Activation* innermost = Activation::innermost()) invalidate(*innermost, Stop::kHandOver, function);
 }
 
 void Recorder::fault(const char* what) {
-  fault_ = what;  // before the recording began, or while it is written down, there is nothing to spoil
-  if (Activation* innermost = Activation::innermost()) spoil(*innermost, Stop::kFault, what);
+  fault_ = what;  // before the recording began, or while it is written down, there is nothing to invalidate
+  if (Activation* innermost = Activation::innermost()) invalidate(*innermost, Stop::kFault, what);
 }
 
 bool Recorder::declines(Activation& self) {
   if (!active_ || &self != &root_ || !marks) return false;
   auto found = marks->find(self.next());
   if (found == marks->end()) return false;
-  trouble_ = {found->second.stop, found->second.detail, -1, &self};
+  stop_record_ = {found->second.stop, found->second.detail, -1, &self};
   return true;
 }
 
@@ -591,14 +591,14 @@ std::unique_ptr<Segment> Recorder::finish_return(PyObject* result) { return fini
 std::unique_ptr<Segment> Recorder::finish_break() { return finish(false, nullptr); }
 
 std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
-  Trouble why = trouble_;
+  StopRecord why = stop_record_;
   active_ = false;
   bool flushed = flush();
   trace_->leave();
   if (!flushed) return nullptr;
   if (!returns && inside_handler()) {  // which exception is being handled is no slot: the raising instruction is
                                        // stepped over next time
-    trouble_ = {Stop::kHandlerExit, "", caught_at_, &root_};
+    stop_record_ = {Stop::kHandlerExit, "", caught_at_, &root_};
     return nullptr;
   }
 
@@ -633,20 +633,20 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
   if (writer.failed()) {
     PyObject* object = writer.failed_object();
     Info* known = info(object);
-    trouble_ = {Stop::kNoRecipe, Py_TYPE(object)->tp_name, known ? known->index : -1, &root_};
+    stop_record_ = {Stop::kNoRecipe, Py_TYPE(object)->tp_name, known ? known->index : -1, &root_};
     return nullptr;
   }
   // A generator that waits inside of a try block ends with the frame, and its handlers run: no replay would make it.
   for (const auto& [reference, watched] : watched_)
     if (Info* known = info(watched.object); returns && watched.runs_code && known && known->cls == Info::Class::kMade) {
-      trouble_ = {Stop::kFinalizer, Py_TYPE(watched.object)->tp_name, known->index, &root_};
+      stop_record_ = {Stop::kFinalizer, Py_TYPE(watched.object)->tp_name, known->index, &root_};
       return nullptr;
     }
-  trouble_ = why;
+  stop_record_ = why;
   segment.memo_count = writer.memo_count();
   segment.kept = writer.sources();
 
-  note_apart();
+  guard_apart();
   // Tensors that were different objects stay different objects: their memory may overlap, which operators respect, but
   // one object cannot stand for two.
   FloatingStep distinct{FloatingStep::Kind::kDistinct, {}, {}, {}, {}, {}, 0, {}};
@@ -665,8 +665,8 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
     if (trace_->mark().nodes) {
       std::vector<graph::ValueId> inputs;
       segment.program = trace_->finish(writer.outputs(), &inputs);
-      if (sketch_)
-        if (auto program = sketch_->finish(writer.outputs(), segment.program->graph(), &inputs))
+      if (symbolic_)
+        if (auto program = symbolic_->finish(writer.outputs(), segment.program->graph(), &inputs))
           segment.program = std::move(program);
       std::unordered_map<const void*, PyObject*> by_impl;
       for (auto& [object, entry] : table_)
@@ -687,14 +687,14 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
       }
     }
   } catch (const std::exception& error) {
-    trouble_ = {Stop::kUnknownTensor, error.what(), -1, &root_};
+    stop_record_ = {Stop::kUnknownTensor, error.what(), -1, &root_};
     return nullptr;
   }
   if (!fault_.empty()) {
-    trouble_ = {Stop::kFault, fault_, -1, &root_};
+    stop_record_ = {Stop::kFault, fault_, -1, &root_};
     return nullptr;
   }
-  finish_sketch();
+  finish_symbolic_trace();
   return std::move(segment_);
 }
 

@@ -4,8 +4,8 @@
 // and nobody else knows them: whatever happens to them needs no guard and no effect, only a recipe if they are alive at
 // the end. *Outside* objects have a source; what is read of them is guarded where it is read, what is changed of them
 // is an effect. Values (None, numbers, strings) have no entry: the read that brought them was guarded. Tensors made
-// here are known to the trace. Whatever fits none of these spoils the recording: the instruction is marked, the program
-// goes on as in eager, and the next recording ends before that instruction.
+// here are known to the trace. Whatever fits none of these invalidates the recording: the instruction is marked, the
+// program goes on as in eager, and the next recording ends before that instruction.
 #pragma once
 #include <cstring>
 #include <functional>
@@ -27,8 +27,8 @@
 #include "capture/recipe.h"
 #include "capture/segment.h"
 #include "capture/semantics.h"
-#include "capture/sketch.h"
 #include "capture/stop_reasons.h"
+#include "capture/symbolic_trace.h"
 
 namespace magneto::capture {
 
@@ -49,7 +49,7 @@ class Recorder final : public Semantics, public Provenance {
   void alias_root(SourceId source, PyObject* object);
   void add_pinned_root(PyObject* object, PyObject* name);  ///< the callable, its self: the same object at every call
   void add_argument_roots(PyObject* const* args, size_t count, const std::vector<Ref>& names);
-  /// All slots of the root's frame; behind them its function, unless that is the same at every call.
+  /// All slots of the root's frame; after them its function, unless that is the same at every call.
   void add_slot_roots(bool function_is_fixed);
   void begin();  ///< the trace is entered
 
@@ -70,13 +70,13 @@ class Recorder final : public Semantics, public Provenance {
   void lose(const char* function);  ///< a frame of it ran unseen: what was recorded is not all
   bool failed_flush() const { return failed_flush_; }
 
-  struct Trouble {
+  struct StopRecord {
     Stop stop = Stop::kNone;
     std::string detail;
     int made_at = -1;             ///< root instruction that made the object without a recipe
     Activation* where = nullptr;  ///< the frame in which it happened
   };
-  const Trouble& trouble() const { return trouble_; }
+  const StopRecord& stop_record() const { return stop_record_; }
 
   // Provenance
   Answer origin(PyObject* object) override;
@@ -120,11 +120,11 @@ class Recorder final : public Semantics, public Provenance {
   void made(Activation&, PyObject*) override;
   void caught(Activation&, PyObject*) override;
   void keyed(Activation&, PyObject* key) override;
-  void settled(Activation&) override;
-  void given(Activation&, PyObject* result) override;
+  void after_instruction(Activation&) override;
+  void returned_to_c(Activation&, PyObject* result) override;
 
-  /// Called when the recording is spoiled, while the frames of trouble() are alive.
-  std::function<void()> spoiled;
+  /// Called when the recording is invalidated, while the frames of stop_record() are alive.
+  std::function<void()> invalidated;
   /// Marks of the root's frame: instructions that are not to be recorded.
   const std::unordered_map<int, FrameCache::Mark>* marks = nullptr;
 
@@ -157,7 +157,7 @@ class Recorder final : public Semantics, public Provenance {
   void end_with_code(Activation& self);
   /// With it ends an object that runs code then, as far as one can know here; `unknown` as for LetGo::runs_code.
   bool holds_an_end(PyObject* object, bool unknown = true);
-  void spoil_by_end(const char* what);
+  void invalidate_by_end(const char* what);
   void owned(PyObject* object);       ///< by a guard
   void taken_away(PyObject* object);  ///< from where it stands outside; may be nullptr
   bool is_made(PyObject* object) {
@@ -182,8 +182,9 @@ class Recorder final : public Semantics, public Provenance {
   void add_function_root(PyObject* object, SourceId source);
   PyObject* stop(Activation& self, Stop reason, std::string detail);
   int stop_status(Activation& self, Stop reason, std::string detail);
-  void spoil(Activation& self, Stop reason, std::string detail);
-  void spoil_by_read(Activation& self, const std::string& name);  ///< by what the trace says of its last read of data
+  void invalidate(Activation& self, Stop reason, std::string detail);
+  void invalidate_by_read(Activation& self,
+                          const std::string& name);  ///< by what the trace says of its last read of data
   void fault(const char* what);  ///< a note could not be taken (faults.h): the recording is thrown away
   std::unique_ptr<Segment> finish(bool returns, PyObject* result);
   bool flush();  ///< false: a Python error is set
@@ -194,34 +195,34 @@ class Recorder final : public Semantics, public Provenance {
   void adopt(Activation& self, PyObject* object, Source::Kind kind, PyObject* parent, PyObject* key, Py_ssize_t index,
              const char* where, bool as_it_was = false);
   void adopt_result(Activation& self, PyObject* object,
-                    const std::string& where);  ///< of a call: known, fresh, or trouble
+                    const std::string& where);  ///< of a call: known, fresh, or stop_record
   void enter_outside(PyObject* object, SourceId source);
   void resolve_source(SourceId source);
-  void resolve(PyObject* object);     ///< floating: a kResolve step, with its parents
-  void note_whole(PyObject* object);  ///< floating: what has no parts is compared as soon as it is met
-  void note_type(PyTypeObject* type);
-  void note_class(PyObject* object);  ///< exact type of an outside object
+  void resolve(PyObject* object);      ///< floating: a kResolve step, with its parents
+  void guard_whole(PyObject* object);  ///< floating: what has no parts is compared as soon as it is met
+  void guard_type(PyTypeObject* type);
+  void guard_class(PyObject* object);  ///< exact type of an outside object
   /// What becomes of a number that is read: a symbol, in the hands of who calls tagged() then, or the number of now.
   enum class Reader { kFixes, kTags };
-  void note_key(Activation& self, PyObject* dict, PyObject* key, PyObject* owner, SourceId source,
-                Reader reader = Reader::kFixes);
-  bool note_all(Activation& self, PyObject* container, Reader reader = Reader::kFixes);
+  void guard_key(Activation& self, PyObject* dict, PyObject* key, PyObject* owner, SourceId source,
+                 Reader reader = Reader::kFixes);
+  bool guard_all(Activation& self, PyObject* container, Reader reader = Reader::kFixes);
   void fix_items(PyObject* list);
-  void note_function(PyFunctionObject* function);
-  void note_cell(PyObject* cell);
-  void note_partial(PyObject* partial);
-  void note_callee(PyObject* object);
+  void guard_function(PyFunctionObject* function);
+  void guard_cell(PyObject* cell);
+  void guard_partial(PyObject* partial);
+  void guard_callee(PyObject* object);
   bool callable_from_c(Activation& self, PyObject* object);  ///< C code may call it: what it does is seen, or nothing
   static bool is_partial(PyObject* object) { return strcmp(Py_TYPE(object)->tp_name, "functools.partial") == 0; }
-  void note_identity(PyObject* left, PyObject* right);
+  void guard_identity(PyObject* left, PyObject* right);
   PyObject* known_by_address(PyObject* object);  ///< nullptr: it is not; an address stands for its object
-  void note_pair(PyObject* left, PyObject* right);
-  void note_lookup(PyObject* container, PyObject* item);
-  void note_distinct(PyObject* container);
-  void note_compared(PyObject* object, int depth = 0);
-  void note_member(PyObject* object, PyObject* name, PyObject* result);
-  void note_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name,
-                  PyObject* kwnames = nullptr);
+  void guard_pair(PyObject* left, PyObject* right);
+  void guard_lookup(PyObject* container, PyObject* item);
+  void guard_distinct(PyObject* container);
+  void guard_compared(PyObject* object, int depth = 0);
+  void guard_member(PyObject* object, PyObject* name, PyObject* result);
+  void guard_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name,
+                   PyObject* kwnames = nullptr);
   static bool fits_symbol(PyObject* object);     ///< an int that a condition can hold
   static PyObject* unique_int(PyObject* value);  ///< an equal int that no one else has
   void pin(PyObject* object);                    ///< a floating object becomes known by address
@@ -237,7 +238,7 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* new_number(PyObject* value, types::Expr expr);  ///< a fresh int (of 64 bits) that carries the expression
   std::optional<types::Expr> computed(int which, PyObject* left, PyObject* right);
   bool is_exactly(const types::Expr& expr, PyObject* value) const;
-  void note_number(const types::Expr& expr);  ///< the program has computed it
+  void guard_number(const types::Expr& expr);  ///< the program has computed it
   std::optional<types::Expr> number(PyObject* object);
   void fix(const types::Expr& expr, PyObject* value);  ///< it is this int at every call
 
@@ -259,7 +260,7 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* call_real(PyObject* callable, std::span<PyObject* const> args, bool* handled);
   bool fits_as_real(PyObject* object, c10::ScalarType dtype);
   bool makes_tensor_of_reals(std::span<PyObject* const> args, size_t positional, PyObject* kwnames);
-  void note_comparison(PyObject* left, PyObject* right, int op, bool outcome);  ///< of plain numbers
+  void guard_comparison(PyObject* left, PyObject* right, int op, bool outcome);  ///< of plain numbers
 
   void specialise(PyObject* object, int depth = 0);
   void specialise_held(PyObject* iterator, int depth = 0);  ///< numbers that C code will take out of it
@@ -278,7 +279,7 @@ class Recorder final : public Semantics, public Provenance {
     const Activation* const before;
   };
 
-  /// Whether C code may read all of `object`; guards what it may read. false: `trouble` says why.
+  /// Whether C code may read all of `object`; guards what it may read. false: `stop_record` says why.
   bool readable(Activation& self, PyObject* object, int depth = 0);
   bool usable_key(Activation& self, PyObject* key);  ///< C code asks for its hash, or for the number it stands for
   /// Whether C code may take all elements of `object`; guards which they are, not what is in them.
@@ -304,6 +305,7 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* call_compiled(Activation& self, PyObject* compiled, PyObject* const* args, size_t nargsf,
                           PyObject* kwnames);
   PyObject* call_partial(Activation& self, PyObject* partial, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  PyObject* call_getter(Activation& self, PyObject* getter, PyObject* of);  ///< operator.itemgetter(...)(of) ...
   PyObject* call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_operator(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                           PyObject* kwnames);
@@ -323,20 +325,20 @@ class Recorder final : public Semantics, public Provenance {
                           PyObject* cls);
 
   /// Runs a torch call: run(operands). Where sizes are symbols, once more with the operands' counterparts in the
-  /// sketch.
+  /// symbolic trace.
   template <class Run>
   PyObject* torch_leaf(Activation& self, const std::string& name, std::span<PyObject* const> operands, Run&& run);
-  PyObject* repeat_in_sketch(PyObject* result, std::span<PyObject* const> operands,
-                             const std::function<PyObject*(PyObject* const*)>& run,
-                             std::optional<DoubleRange> lends = {});
-  bool wants_sketch() const;
-  void finish_sketch();  ///< what its symbols must be
+  PyObject* repeat_symbolically(PyObject* result, std::span<PyObject* const> operands,
+                                const std::function<PyObject*(PyObject* const*)>& run,
+                                std::optional<DoubleRange> lends = {});
+  bool wants_symbols() const;
+  void finish_symbolic_trace();  ///< what its symbols must be
   bool torch_operand(Activation& self, PyObject* object, int depth = 0);
   void adopt_torch(Activation& self, PyObject* result, const std::string& name, int depth = 0);
   void set_place(Activation& self);
   PyObject* tensor_attr(Activation& self, PyObject* tensor, PyObject* name, bool* handled);
-  int note_attr(Activation& self, PyObject* owner, PyObject* name,
-                Reader reader);  ///< 0 ok, 1 a C member, kStopStatus
+  int guard_attr(Activation& self, PyObject* owner, PyObject* name,
+                 Reader reader);  ///< 0 ok, 1 a C member, kStopStatus
 
   // effects
   void record_set(Effect::Kind kind, PyObject* target, PyObject* key, PyObject* value, bool generic);
@@ -348,8 +350,8 @@ class Recorder final : public Semantics, public Provenance {
   bool is_rewritten(PyObject* holder, PyObject* key);  ///< what it holds there may be of the recording's making
   void make_dirty(PyObject* dict, PyObject* key);
   PyObject* fill(Activation& self, PyObject* container, PyObject* key);
-  void note_changed(PyObject* target, bool by_attribute);
-  void note_apart();  ///< what effects change is none of the other objects that were read
+  void check_changed_dict(PyObject* target, bool by_attribute);
+  void guard_apart();  ///< what effects change is none of the other objects that were read
 
   Activation& root_;
   bool active_ = false;
@@ -358,7 +360,7 @@ class Recorder final : public Semantics, public Provenance {
   std::unique_ptr<Segment> segment_;
   std::unique_ptr<aten::Trace> trace_;
   std::shared_ptr<aten::Symbols> symbols_;
-  std::unique_ptr<Sketch> sketch_;                       // nullptr: all sizes are fixed
+  std::unique_ptr<SymbolicTrace> symbolic_;              // nullptr: all sizes are fixed
   std::vector<std::pair<types::Expr, int64_t>> passed_;  // symbolic numbers that torch calls took
   std::unordered_map<int, int> real_roots_;              // symbols of floats that roots hold: which root
   std::vector<graph::Real> passed_reals_;                // and floats
@@ -403,7 +405,7 @@ class Recorder final : public Semantics, public Provenance {
   int caught_at_ = -1;                                  // root instruction whose exception the root caught last
   const std::thread::id thread_ = std::this_thread::get_id();
   bool releasing_ = false;
-  Trouble trouble_;
+  StopRecord stop_record_;
   std::string fault_;  // what the last fault said
 };
 

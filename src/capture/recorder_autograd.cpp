@@ -56,7 +56,7 @@ PyObject* Recorder::call_autograd(Activation& self, PyObject* callable, PyObject
   auto raw = [&] { return PyObject_Vectorcall(callable, args, nargsf, kwnames); };
   if (kwnames || !cls || !PyType_Check(cls)) return raw();  // torch's own error
   std::string name = reinterpret_cast<PyTypeObject*>(cls)->tp_name;
-  note_type(reinterpret_cast<PyTypeObject*>(cls));
+  guard_type(reinterpret_cast<PyTypeObject*>(cls));
   for (size_t i = 0; i < count; ++i) {
     if (!is_tensor(args[i])) continue;
     if (!usable_tensor(args[i], "an unknown place")) return stop(self, unreadable_stop_, unreadable_detail_);
@@ -77,11 +77,11 @@ PyObject* Recorder::call_autograd(Activation& self, PyObject* callable, PyObject
   applies_.pop_back();
   if (!result || !active_) return result;
   if (trace_->data_reads() != reads) {
-    spoil_by_read(self, name);
+    invalidate_by_read(self, name);
     return result;
   }
   if (!trace_->take_unclaimed().empty()) {
-    spoil(self, Stop::kUnknownTensor, name);
+    invalidate(self, Stop::kUnknownTensor, name);
     return result;
   }
   adopt_torch(self, result, name);
@@ -94,7 +94,7 @@ PyObject* Recorder::call_autograd(Activation& self, PyObject* callable, PyObject
   if (PyTuple_CheckExact(result))
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result); ++i)
       marked_view = marked_view || is_marked_view(PyTuple_GET_ITEM(result, i));
-  if (marked_view) spoil(self, Stop::kAutogradFunction, name);
+  if (marked_view) invalidate(self, Stop::kAutogradFunction, name);
   return result;
 }
 

@@ -9,6 +9,7 @@
 #include "capture/recorder_ends_internal.h"
 #include "capture/recorder_torch_internal.h"
 #include "capture/script.h"
+#include "capture/substitutes.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
@@ -36,12 +37,41 @@ bool tells_of_a_device(PyObject* function) {
   return function == capability || function == name;
 }
 
+bool is_getter(PyTypeObject* type) {
+  for (const char* name : {"operator.itemgetter", "operator.attrgetter", "operator.methodcaller"})
+    if (strcmp(type->tp_name, name) == 0) return true;
+  return false;
+}
+
+bool is_text(PyObject* object, std::string_view text) {
+  return object && PyUnicode_Check(object) && PyUnicode_CompareWithASCIIString(object, text.data()) == 0;
+}
+
+/// torch.compiler.disable has marked it: it runs as in eager, and so does all that it calls.
+bool is_disabled(PyFunctionObject* function) {
+  static PyObject* const mark = PyUnicode_InternFromString("_torchdynamo_disable");
+  return function->func_dict && PyDict_GetItemWithError(function->func_dict, mark) == Py_True;
+}
+
+/// torch.compiler.graph_break is one of its names.
+bool asks_for_a_break(PyFunctionObject* function) {
+  return is_text(function->func_qualname, "graph_break") && is_text(function->func_module, "torch._dynamo.decorators");
+}
+
+/// Optimizers ask for breaks around a step that TorchDynamo could not hold.
+bool is_torch_itself(PyFunctionObject* function) {
+  PyObject* const name = PyDict_GetItemString(function->func_globals, "__name__");
+  const char* const text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
+  if (!text) PyErr_Clear();
+  return text && (strcmp(text, "torch") == 0 || strncmp(text, "torch.", 6) == 0);
+}
+
 }  // namespace
 
 PyObject* Recorder::call_ex(Activation& self, PyObject* callable, PyObject* args, PyObject* kwargs) {
   if (!active_) return Semantics::call_ex(self, callable, args, kwargs);
   for (PyObject* given : {args, kwargs})  // f(*xs): how many there are, and which, comes from outside
-    if (given && is_outside(given)) note_all(self, given);
+    if (given && is_outside(given)) guard_all(self, given);
   if (!active_) return Semantics::call_ex(self, callable, args, kwargs);
   size_t positional = static_cast<size_t>(PyTuple_GET_SIZE(args));
   std::vector<PyObject*> all = with_gap(&PyTuple_GET_ITEM(args, 0), positional);
@@ -64,6 +94,12 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
   if (!active_) return Semantics::call(self, callable, args, nargsf, kwnames);
   PyTypeObject* type = Py_TYPE(callable);
   size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)), count = total_count(nargsf, kwnames);
+  // A substitute may call what it stands for.
+  if (PyObject* other = substitute_of(callable); other && other != reinterpret_cast<PyObject*>(self.function())) {
+    if (floating(callable)) pin(callable);
+    if (!info(other)) enter_outside(other, guards().sources.pinned({}, nullptr));
+    return call(self, other, args, nargsf, kwnames);
+  }
   if (type == &PyFunction_Type) return call_function(self, callable, args, nargsf, kwnames);
   if (type == &PyMethod_Type) {
     PyObject* bound = PyMethod_GET_SELF(callable);
@@ -72,7 +108,7 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
     adopt(self, bound, Source::Kind::kSelf, callable, nullptr, 0, "a bound method");
     adopt(self, PyMethod_GET_FUNCTION(callable), Source::Kind::kSelf, callable, nullptr, 1, "a bound method");
     if (floating(callable)) {
-      note_class(callable);
+      guard_class(callable);
       if (floating(PyMethod_GET_FUNCTION(callable))) pin(PyMethod_GET_FUNCTION(callable));
     }
     if (!active_) return Semantics::call(self, callable, args, nargsf, kwnames);
@@ -87,6 +123,7 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
     return call_c(self, callable, args, nargsf, kwnames);
   if (is_partial(callable)) return call_partial(self, callable, args, nargsf, kwnames);
   if (is_compiled(callable)) return call_compiled(self, callable, args, nargsf, kwnames);
+  if (is_getter(type) && count == 1 && !kwnames) return call_getter(self, callable, args[0]);
   if (strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0)
     return call_cached(self, callable, args, nargsf, kwnames);
   if (Script::is_scripted(callable)) return call_script(self, callable, args, nargsf, kwnames);
@@ -97,13 +134,13 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
     PyObject* function = _PyType_Lookup(type, name);
     if (function && PyFunction_Check(function)) {
       if (!info(callable)) return stop(self, Stop::kUnknownObject, type->tp_name);
-      note_class(callable);
+      guard_class(callable);
       if (!info(function)) enter_outside(function, guards().sources.pinned({}, name));
       std::vector<PyObject*> all = with_gap(args, count, callable);
       return call_function(self, function, all.data() + 1, (positional + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
     }
     if (function) {
-      note_class(callable);
+      guard_class(callable);
       if (is_compiled(function) && is_outside(callable)) {  // whose state it has decides what is called
         if (floating(callable)) pin(callable);
         if (PyObject* dict = instance_dict(callable)) dict_guard(dict, callable, source_of(callable));
@@ -127,7 +164,11 @@ PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject
   if (function == autograd_apply() && PyVectorcall_NARGS(nargsf) > 0 && PyType_Check(args[0]) &&
       builds_node(args + 1, total_count(nargsf, kwnames) - 1))
     return stop(self, Stop::kAutogradFunction, reinterpret_cast<PyTypeObject*>(args[0])->tp_name);
-  note_function(reinterpret_cast<PyFunctionObject*>(function));
+  if (is_disabled(reinterpret_cast<PyFunctionObject*>(function)))
+    return stop(self, Stop::kDisabled, callable_name(function));
+  if (asks_for_a_break(reinterpret_cast<PyFunctionObject*>(function)) && !is_torch_itself(self.function()))
+    return stop(self, Stop::kAsked, callable_name(function));
+  guard_function(reinterpret_cast<PyFunctionObject*>(function));
   if (tells_of_a_device(function) && PyVectorcall_NARGS(nargsf) > 0 && args[0] != Py_None)
     return call_of_a_device(self, function, args, nargsf, kwnames);
   PyObject* result = PyObject_Vectorcall(function, args, nargsf, kwnames);
@@ -145,7 +186,7 @@ struct PartialObject {
 };
 
 // What a partial holds is guarded at once: C code that calls one says nothing of it.
-void Recorder::note_partial(PyObject* object) {
+void Recorder::guard_partial(PyObject* object) {
   auto* partial = reinterpret_cast<PartialObject*>(object);
   if (floating(object)) pin(object);
   if (!is_outside(object)) return;
@@ -153,7 +194,7 @@ void Recorder::note_partial(PyObject* object) {
   static PyObject* const names[] = {PyUnicode_InternFromString("func"), PyUnicode_InternFromString("args"),
                                     PyUnicode_InternFromString("keywords")};
   PyObject* const parts[] = {partial->function, partial->args, partial->keywords};
-  for (int i = 0; i < 3; ++i) note_member(object, names[i], parts[i]);  // __setstate__ gives it others
+  for (int i = 0; i < 3; ++i) guard_member(object, names[i], parts[i]);  // __setstate__ gives it others
   auto known = [&](PyObject* part) {
     if (is_value(part)) return;
     if (!info(part)) enter_outside(part, guards().sources.pinned(source, nullptr));
@@ -161,22 +202,22 @@ void Recorder::note_partial(PyObject* object) {
   };
   known(partial->function);
   known(partial->keywords);
-  note_all(*Activation::innermost(), partial->keywords);
+  guard_all(*Activation::innermost(), partial->keywords);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(partial->args); ++i) known(PyTuple_GET_ITEM(partial->args, i));
-  note_callee(partial->function);
+  guard_callee(partial->function);
 }
 
 // A floating object that C code is about to call.
-void Recorder::note_callee(PyObject* object) {
+void Recorder::guard_callee(PyObject* object) {
   if (is_partial(object)) {
-    note_partial(object);
+    guard_partial(object);
   } else if (floating(object) && PyFunction_Check(object)) {
     if (!functions_.count(object)) pin(object);  // else its code is guarded: another one of the same definition will do
   } else if (floating(object) && PyMethod_Check(object)) {
     resolve(object);
     guards().steps.push_back({FloatingStep::Kind::kValue, source_of(object), {}, Ref::share(object), {}, {}, 0, {}});
   } else if (!is_value(object)) {
-    note_class(object);
+    guard_class(object);
   }
 }
 
@@ -184,12 +225,12 @@ void Recorder::note_callee(PyObject* object) {
 bool Recorder::callable_from_c(Activation& self, PyObject* object) {
   if (is_partial(object) && !callable_from_c(self, reinterpret_cast<PartialObject*>(object)->function)) return false;
   if (!PyCallable_Check(object) || PyFunction_Check(object) || is_partial(object)) {
-    note_callee(object);
+    guard_callee(object);
     return true;
   }
   PyTypeObject* type = Py_TYPE(object);
   if (PyMethod_Check(object)) {
-    note_callee(object);
+    guard_callee(object);
     return PyFunction_Check(PyMethod_GET_FUNCTION(object)) || callable_from_c(self, PyMethod_GET_FUNCTION(object));
   }
   unreadable_stop_ = Stop::kOpaqueCall;
@@ -204,7 +245,7 @@ bool Recorder::callable_from_c(Activation& self, PyObject* object) {
            PyType_IsSubtype(made, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
   }
   if (is_python_class(type) || is_operator(type) || strcmp(type->tp_name, "operator.itemgetter") == 0) {
-    note_callee(object);
+    guard_callee(object);
     return true;
   }
   PyObject* bound = nullptr;
@@ -255,7 +296,7 @@ PyObject* Recorder::call_partial(Activation& self, PyObject* callable, PyObject*
                                  PyObject* kwnames) {
   auto* partial = reinterpret_cast<PartialObject*>(callable);
   if (!info(callable)) return stop(self, Stop::kUnknownObject, "functools.partial");
-  note_partial(callable);
+  guard_partial(callable);
   std::vector<PyObject*> all{nullptr};
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(partial->args); ++i) all.push_back(PyTuple_GET_ITEM(partial->args, i));
   size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
@@ -276,6 +317,49 @@ PyObject* Recorder::call_partial(Activation& self, PyObject* callable, PyObject*
   }
   if (!active_) return Semantics::call(self, callable, args, nargsf, kwnames);
   return call(self, partial->function, all.data() + 1, total | PY_VECTORCALL_ARGUMENTS_OFFSET, names.get());
+}
+
+// What operator's getters do for an object, as the language says it. Of what they are made, they tell for pickle. A
+// stop must come before anything was done: what takes several steps is known not to run code, or stops at once.
+PyObject* Recorder::call_getter(Activation& self, PyObject* getter, PyObject* of) {
+  const std::string_view type = Py_TYPE(getter)->tp_name;
+  if (floating(getter)) pin(getter);
+  if (!info(getter)) return stop(self, Stop::kUnknownObject, Py_TYPE(getter)->tp_name);
+  const Ref reduced = Ref::take(PyObject_CallMethod(getter, "__reduce__", nullptr));
+  if (!reduced) return nullptr;
+  PyObject* const parts = PyTuple_GET_ITEM(reduced.get(), 1);
+  const Py_ssize_t count = PyTuple_GET_SIZE(parts);
+  PyObject* const first = PyTuple_GET_ITEM(parts, 0);
+  bool is_known = true;  // one from outside holds what no read has shown
+  for (Py_ssize_t k = 0; k < count && is_outside(getter); ++k)
+    is_known = is_known && (is_value(PyTuple_GET_ITEM(parts, k)) || info(PyTuple_GET_ITEM(parts, k)));
+  if (is_known && type == "operator.itemgetter") {
+    if (count == 1) return load_item(self, of, first);
+    if (PyTuple_CheckExact(of) || PyList_CheckExact(of) || PyDict_CheckExact(of)) {
+      Ref made = Ref::take(PyTuple_New(count));
+      for (Py_ssize_t k = 0; made && k < count; ++k) {
+        PyObject* const item = load_item(self, of, PyTuple_GET_ITEM(parts, k));
+        if (!item || item == kStop) return item;
+        PyTuple_SET_ITEM(made.get(), k, item);
+      }
+      if (made && active_) enter_made(made.get());
+      return made.release();
+    }
+  }
+  if (is_known && type == "operator.attrgetter" && count == 1 && !strchr(PyUnicode_AsUTF8(first), '.'))
+    return load_attr(self, of, first);
+  if (is_known && type == "operator.methodcaller" && PyType_Check(PyTuple_GET_ITEM(reduced.get(), 0))) {
+    PyObject* const descriptor = _PyType_Lookup(Py_TYPE(of), first);
+    if (descriptor && (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+      PyObject* const method = load_attr(self, of, first);
+      if (!method || method == kStop) return method;
+      const Ref held = Ref::take(method);
+      std::vector<PyObject*> all = with_gap(&PyTuple_GET_ITEM(parts, 1), static_cast<size_t>(count - 1));
+      return call(self, method, all.data() + 1, static_cast<size_t>(count - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                  nullptr);
+    }
+  }
+  return stop(self, Stop::kOpaqueCall, callable_name(getter));
 }
 
 // functools.lru_cache: a hit gives the object of the last time. The guard calls the wrapper again, as eager would, and
@@ -301,7 +385,7 @@ PyObject* Recorder::call_cached(Activation& self, PyObject* wrapper, PyObject* c
   }
   if (!result) return nullptr;
   if (is_tensor(result) || !info(result)) {
-    note_state(wrapper, args, count, result, "a cached function", kwnames);
+    guard_state(wrapper, args, count, result, "a cached function", kwnames);
     if (!is_value(result) && !info(result)) enter_outside(result, guards().sources.pinned({}, nullptr));
   }
   return result;
@@ -341,7 +425,7 @@ PyObject* Recorder::call_script(Activation& self, PyObject* callable, PyObject* 
   // operators are recorded as the first call runs them.
   Script script(callable);
   if (script.stop() != Stop::kNone) return stop(self, script.stop(), script.detail());
-  if (sketch_) sketch_->give_up("a scripted function counts with plain sizes");
+  if (symbolic_) symbolic_->give_up("a scripted function counts with plain sizes");
   return torch_leaf(self, "a scripted function", {args, count},
                     [&](PyObject* const*) { return script.run(args, nargsf, kwnames); });
 }
@@ -414,11 +498,11 @@ PyObject* Recorder::call_getattr(Activation& self, PyObject* callable, PyObject*
     PyObject* result = tensor_attr(self, owner, name, &handled);
     if (handled) return result;
   }
-  int member = is_tensor(owner) ? 0 : note_attr(self, owner, name, Reader::kTags);
+  int member = is_tensor(owner) ? 0 : guard_attr(self, owner, name, Reader::kTags);
   if (member == kStopStatus) return kStop;
   PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
   if (!result || !active_) return result;
-  if (member == 1 && strcmp(PyUnicode_AsUTF8(name), "__dict__") != 0) note_member(owner, name, result);
+  if (member == 1 && strcmp(PyUnicode_AsUTF8(name), "__dict__") != 0) guard_member(owner, name, result);
   if (member == 1 && strcmp(PyUnicode_AsUTF8(name), "__dict__") == 0 && info(result)) return result;
   if (member == 1 && PyDict_Check(result) && !info(result)) {
     if (is_outside(owner)) {
@@ -483,21 +567,21 @@ PyObject* Recorder::call_pure(Activation& self, PyObject* callable, PyObject* co
   if ((callable == is_instance || callable == is_subclass) && count == 2) {
     if (is_tensor(args[0]) && asks_for_tensor_type(args[1]))
       return stop(self, Stop::kOpaqueCall, "torch.tensortype.__instancecheck__");
-    note_class(args[0]);
-    if (PyType_Check(args[0])) note_type(reinterpret_cast<PyTypeObject*>(args[0]));
+    guard_class(args[0]);
+    if (PyType_Check(args[0])) guard_type(reinterpret_cast<PyTypeObject*>(args[0]));
     auto classes = [&](auto&& again, PyObject* cls) -> void {
       if (PyTuple_Check(cls)) {
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(cls); ++i) again(again, PyTuple_GET_ITEM(cls, i));
       } else {
-        note_class(cls);
-        if (PyType_Check(cls)) note_type(reinterpret_cast<PyTypeObject*>(cls));
+        guard_class(cls);
+        if (PyType_Check(cls)) guard_type(reinterpret_cast<PyTypeObject*>(cls));
       }
     };
     classes(classes, args[1]);
     return raw();
   }
   if (callable == is_callable && count == 1) {
-    note_class(args[0]);
+    guard_class(args[0]);
     return raw();
   }
   if (callable == length && count == 1) return this->length(self, args[0]);
@@ -509,9 +593,9 @@ PyObject* Recorder::call_pure(Activation& self, PyObject* callable, PyObject* co
     for (size_t i = 0; i < count; ++i) {
       PyObject* arg = args[i];
       if (PyTuple_Check(arg)) {
-        for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(arg); ++k) note_class(PyTuple_GET_ITEM(arg, k));
+        for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(arg); ++k) guard_class(PyTuple_GET_ITEM(arg, k));
       } else {
-        note_class(arg);
+        guard_class(arg);
       }
     }
     return raw();
@@ -532,22 +616,23 @@ PyObject* Recorder::call_pure(Activation& self, PyObject* callable, PyObject* co
   for (size_t i = 0; i < count; ++i)
     if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
   if (compares_elements(pure_name)) {
-    if (bound) note_compared(bound);
-    for (size_t i = 0; i < count; ++i) note_compared(args[i]);
+    if (bound) guard_compared(bound);
+    for (size_t i = 0; i < count; ++i) guard_compared(args[i]);
   }
   PyObject* result = raw();
   if (result && active_ && !is_value(result) && !info(result)) adopt_result(self, result, callable_name(callable));
   return result;
 }
 
-// torch.as_tensor of an array shares its memory; of numbers it is torch.tensor.
-static bool is_as_tensor_of_numbers(PyObject* callable, PyObject* const* args, size_t count) {
+// torch.as_tensor of an array shares its memory; of numbers it is torch.tensor, of a tensor torch.Tensor.to.
+static bool is_as_tensor(PyObject* callable, PyObject* const* args, size_t count) {
   if (count == 0 || !PyCFunction_Check(callable)) return false;
   if (strcmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, "as_tensor") != 0) return false;
   const auto is_number = [](PyObject* object) {
     return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object);
   };
   if (callable_name(callable) != "torch.as_tensor") return false;
+  if (is_tensor(args[0])) return true;
   if (!PyList_CheckExact(args[0]) && !PyTuple_CheckExact(args[0])) return is_number(args[0]);
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(args[0]); ++i)
     if (!is_number(PySequence_Fast_GET_ITEM(args[0], i))) return false;
@@ -562,7 +647,7 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
   auto raw = [&] { return PyObject_Vectorcall(callable, args, nargsf, kwnames); };
   PyObject* first = bound ? bound : count ? args[0] : nullptr;
   if (bound && is_outside(callable)) pin(bound);  // append = items.append, before the compiled function: always these
-  if (cls == CallClass::kOpaque && is_as_tensor_of_numbers(callable, args, count)) cls = CallClass::kTorch;
+  if (cls == CallClass::kOpaque && is_as_tensor(callable, args, count)) cls = CallClass::kTorch;
   switch (cls) {
     case CallClass::kOpaque:
       return stop(self, Stop::kOpaqueCall, callable_name(callable));
@@ -586,12 +671,12 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
           return tensor_of_reals({of, count}, positional, kwnames);
         });
       // torch warns a user that symbolic sizes are not its best path there; no user asked for any.
-      if (sketch_ && name.ends_with("lstm")) sketch_->give_up("an LSTM has no symbolic sizes in torch");
+      if (symbolic_ && name.ends_with("lstm")) symbolic_->give_up("an LSTM has no symbolic sizes in torch");
       if (name == "torch.max_pool1d" && count > 0 && pools_past_the_dispatcher(args[0]))
         return torch_leaf(self, name, {args, count}, [&](PyObject* const* of) {
           return max_pool1d(callable, of, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
         });
-      if (!bound || !sketch_)
+      if (!bound || !symbolic_)
         return torch_leaf(self, name, {args, count}, [&](PyObject* const* of) {
           return PyObject_Vectorcall(callable, of, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
         });
@@ -654,12 +739,12 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       PyObject* key = args[at];
       specialise(key);
       if (!slot_known(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
-      note_lookup(first, key);
+      guard_lookup(first, key);
       // What a class does for a key that it has not (__missing__) is done inside of dict.__getitem__, unseen.
       if (is_outside(first) && missing_method(first, key) && callable_name(callable).ends_with("__getitem__"))
         return stop(self, Stop::kEffect, callable_name(callable));
       if (is_outside(first))
-        note_key(self, first, key, nullptr, source_of(first), Reader::kTags);
+        guard_key(self, first, key, nullptr, source_of(first), Reader::kTags);
       else if (!is_made(first) && PyDict_Check(first))
         return stop(self, Stop::kUnknownObject, callable_name(callable));
       PyObject* result = raw();
@@ -684,7 +769,7 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       // object.__setattr__: below the class's own __setattr__.
       if (is_tensor(first) || PyType_Check(first)) return stop(self, Stop::kEffect, name);
       if (is_outside(first)) {
-        note_class(first);
+        guard_class(first);
         PyObject* descriptor = _PyType_Lookup(Py_TYPE(first), attribute);
         if (descriptor && Py_TYPE(descriptor)->tp_descr_set && Py_TYPE(descriptor) != &PyMemberDescr_Type) {
           if (Py_TYPE(descriptor) == &PyGetSetDescr_Type) return stop(self, Stop::kEffect, name);
@@ -714,14 +799,14 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       for (size_t i = 0; i < count; ++i) {
         specialise(args[i]);
         if (is_outside(args[i])) {
-          note_class(args[i]);
+          guard_class(args[i]);
           if (floating(args[i])) {
             if (is_tensor(args[i]) || callable_name(callable).find("_abc") == std::string::npos)
               return stop(self, Stop::kOpaqueCall, callable_name(callable));
             return raw();  // _abc checks ask for the class, which is guarded
           }
         }
-        if (is_made(args[i])) note_type(Py_TYPE(args[i]));
+        if (is_made(args[i])) guard_type(Py_TYPE(args[i]));
       }
       PyObject* result = raw();
       if (!result) return nullptr;
@@ -729,7 +814,7 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       for (size_t i = 0; i < count; ++i)
         keepable =
             keepable && (is_value(args[i]) || (is_outside(args[i]) && !floating(args[i])) || PyType_Check(args[i]));
-      if (keepable) note_state(callable, args, count, result, callable_name(callable));
+      if (keepable) guard_state(callable, args, count, result, callable_name(callable));
       if (!is_value(result) && !info(result)) enter_outside(result, guards().sources.pinned({}, nullptr));
       return result;
     }
@@ -741,7 +826,7 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
         Ref method = Ref::take(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(first)), "get"));
         std::vector<PyObject*> all{first};
         for (size_t i = bound ? 0 : 1; i < count; ++i) all.push_back(args[i]);
-        note_state(method.get(), all.data(), all.size(), result, "ContextVar.get");
+        guard_state(method.get(), all.data(), all.size(), result, "ContextVar.get");
         if (!is_value(result) && !info(result)) enter_outside(result, guards().sources.pinned({}, nullptr));
       } else {
         adopt_result(self, result, "ContextVar.get");
@@ -800,13 +885,13 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
     case CallClass::kReduce: {
       if (!first) return raw();
       if (is_tensor(first) || !slot_known(self, first)) return stop(self, Stop::kOpaqueCall, callable_name(callable));
-      note_class(first);
+      guard_class(first);
       if (is_outside(first)) {
         // C reads the members of __slots__ where no guard sees it.
         for (PyTypeObject* type = Py_TYPE(first); is_python_class(type); type = type->tp_base)
           if (PyObject* slots = reinterpret_cast<PyHeapTypeObject*>(type)->ht_slots; slots && PyTuple_GET_SIZE(slots))
             return stop(self, Stop::kOpaqueCall, callable_name(callable));
-        note_all(self, first);  // what a subclass of dict or list holds
+        guard_all(self, first);  // what a subclass of dict or list holds
         if (PyObject* dict = instance_dict(first)) {
           if (floating(first)) {
             if (!info(dict)) enter_outside(dict, guards().sources.part(Source::Kind::kDict, source_of(first), nullptr));
@@ -814,7 +899,7 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
             if (!info(dict)) enter_outside(dict, source_of(first));
             dict_guard(dict, first, source_of(first));
           }
-          note_all(self, dict);
+          guard_all(self, dict);
         }
         if (!active_) return raw();
       }

@@ -42,6 +42,12 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
     const bool is_key = PyAnySet_Check(target) || (PyDict_Check(target) && i == first);
     if (is_key || (PyLong_CheckExact(args[i]) && name.find("append") == std::string::npos)) specialise(args[i]);
   }
+  if (name == "list.sort") {  // compares, and calls its key
+    if (!is_made(target)) return stop(self, Stop::kEffect, name);
+    for (size_t i = first; i < count; ++i)
+      if (!callable_from_c(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+    if (!readable(self, target)) return stop(self, unreadable_stop_, unreadable_detail_);
+  }
   if (is_made(target)) {
     PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
     if (result && active_) {
@@ -61,13 +67,13 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
     for (size_t i = first; i < count; ++i)
       if (!is_value(args[i]) && cls == CallClass::kEffect && PyAnySet_Check(target))
         return stop(self, Stop::kEffect, name);
-  note_class(target);
+  guard_class(target);
   bool reads = cls == CallClass::kEffect && name.find("append") == std::string::npos &&
                name.find("set.add") == std::string::npos && name.find("discard") == std::string::npos &&
                name.find("clear") == std::string::npos;
   bool sets_one_key = PyDict_Check(target) && (name.find("__setitem__") != std::string::npos) && count - first == 2;
   if (strcmp(Py_TYPE(target)->tp_name, "collections.deque") == 0 && reads) return stop(self, Stop::kEffect, name);
-  if (reads && !sets_one_key) note_all(self, target);
+  if (reads && !sets_one_key) guard_all(self, target);
   snapshot(target);
   // What is copied is copied now; the container it comes from may change later.
   std::vector<Ref> frozen;
@@ -100,7 +106,7 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
     if (sets_one_key) {
       make_dirty(target, args[first]);
     } else {
-      note_all(self, target);  // from the snapshot; later reads see the recording's own state
+      guard_all(self, target);  // from the snapshot; later reads see the recording's own state
       PyObject *key, *value;
       Py_ssize_t position = 0;
       while (PyDict_Next(target, &position, &key, &value)) make_dirty(target, key);
@@ -115,7 +121,7 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
 // Reads were answered as the recording's own objects were at that time. Where an effect had changed one of them, the
 // others stood as before: so no other may be that object at a later call. An object's attributes are also the entries
 // of its dict.
-void Recorder::note_apart() {
+void Recorder::guard_apart() {
   std::vector<std::pair<size_t, PyObject*>> outside;
   for (auto& [object, entry] : table_)
     if (entry.cls == Info::Class::kOutside && (entry.resolved || !guards().sources.floating(entry.source)))
@@ -159,12 +165,12 @@ void Recorder::note_apart() {
   }
 }
 
-void Recorder::note_changed(PyObject* target, bool by_attribute) {
+void Recorder::check_changed_dict(PyObject* target, bool by_attribute) {
   PyObject* dict = by_attribute && !PyModule_Check(target) ? instance_dict(target)
                    : PyDict_Check(target)                  ? target
                                                            : nullptr;
   if (dict && is_outside(target) && !reached_as_before(dict, dict == target ? nullptr : target, source_of(target)))
-    spoil(*Activation::innermost(), Stop::kUnknownObject, "a dict reached in two ways");
+    invalidate(*Activation::innermost(), Stop::kUnknownObject, "a dict reached in two ways");
 }
 
 // An effect holds what it puts somewhere, here and on replay: nothing that must end in time.
@@ -177,8 +183,8 @@ void Recorder::record_set(Effect::Kind kind, PyObject* target, PyObject* key, Py
   effect.key = Ref::share(key);
   effect.value = Ref::share(value);
   effects_.push_back(std::move(effect));
-  note_changed(target, kind == Effect::Kind::kSetAttr);
-  if (value && holds_an_end(value)) spoil_by_end("it is put somewhere");
+  check_changed_dict(target, kind == Effect::Kind::kSetAttr);
+  if (value && holds_an_end(value)) invalidate_by_end("it is put somewhere");
 } catch (const std::exception& error) {
   fault(error.what());
 }
@@ -190,9 +196,9 @@ int Recorder::record_call(PyObject* callable, PyObject* const* args, size_t coun
   effect.callable = Ref::share(callable);
   for (size_t i = 0; i < count; ++i) effect.args.push_back(Ref::share(args[i]));
   effects_.push_back(std::move(effect));
-  if (count > 0) note_changed(args[0], false);
+  if (count > 0) check_changed_dict(args[0], false);
   if (count > 1 && std::any_of(args + 1, args + count, [this](PyObject* arg) { return holds_an_end(arg); }))
-    spoil_by_end("it is put somewhere");
+    invalidate_by_end("it is put somewhere");
   return static_cast<int>(effects_.size()) - 1;
 } catch (const std::exception& error) {
   fault(error.what());

@@ -93,7 +93,7 @@ PyObject* Recorder::on_death(PyObject* capsule, PyObject* reference) {
     if (!watched.runs_code) return Py_NewRef(Py_None);
     --recorder->waiting_;
     try {
-      if (recorder->active_) recorder->spoil(*Activation::innermost(), Stop::kFinalizer, "it ends here");
+      if (recorder->active_) recorder->invalidate(*Activation::innermost(), Stop::kFinalizer, "it ends here");
     } catch (const std::exception&) {  // the recording is over all the same
       recorder->active_ = false;
     }
@@ -116,7 +116,7 @@ void Recorder::finished(PyObject* generator) {
 // may make and walk others: zip over an object with __iter__.)
 void Recorder::resumed(Activation& activation) {
   PyObject* generator = frame_generator(activation.frame());
-  if (active_ && !info(generator) && ends_with_code(generator)) spoil_by_end(Py_TYPE(generator)->tp_name);
+  if (active_ && !info(generator) && ends_with_code(generator)) invalidate_by_end(Py_TYPE(generator)->tp_name);
 }
 
 // An exception is thrown into a generator, and CPython runs what its handlers do: that is not recorded. A generator
@@ -125,7 +125,7 @@ void Recorder::thrown(Frame* frame) {
   const ErrorAside aside;
   const bool ends = aside.type() && PyErr_GivenExceptionMatches(aside.type(), PyExc_GeneratorExit);
   const bool is_generator = (frame_code(frame)->co_flags & CO_GENERATOR) != 0;
-  if (active_ && !(ends && is_generator && !ends_with_code(frame_generator(frame)))) spoil_by_end("it ends here");
+  if (active_ && !(ends && is_generator && !ends_with_code(frame_generator(frame)))) invalidate_by_end("it ends here");
 }
 
 bool Recorder::watch_death(PyObject* object) {
@@ -237,26 +237,26 @@ bool Recorder::holds_an_end(PyObject* object, bool unknown) {
   return false;
 }
 
-void Recorder::spoil_by_end(const char* what) {
+void Recorder::invalidate_by_end(const char* what) {
   has_ends_ = true;
-  spoil(*Activation::innermost(), Stop::kFinalizer, what);
+  invalidate(*Activation::innermost(), Stop::kFinalizer, what);
 }
 
 // What a guard compares with lives as long as the recording. An object that runs code at its end, or that holds one,
 // would end late where the program overwrites it: it is read outside of recordings, and is a slot for the next one.
 void Recorder::owned(PyObject* object) {
-  if (active_ && holds_an_end(object, false)) spoil_by_end("a guard would keep it alive");
+  if (active_ && holds_an_end(object, false)) invalidate_by_end("a guard would keep it alive");
 }
 
 // The program takes it away from a place.
 void Recorder::taken_away(PyObject* object) {
-  if (active_ && !is_of_no_interest(object) && holds_an_end(object)) spoil_by_end("it may end here");
+  if (active_ && !is_of_no_interest(object) && holds_an_end(object)) invalidate_by_end("it may end here");
 }
 
 // The content before the first change by the recording itself: later reads of the whole are guarded against it.
 void Recorder::snapshot(PyObject* container) try {
   if (originals_.count(container)) return;
-  if (holds_an_end(container)) spoil_by_end("it may end here");
+  if (holds_an_end(container)) invalidate_by_end("it may end here");
   PyObject* copy = nullptr;
   if (PyODict_Check(container))
     copy = PyObject_CallOneArg(reinterpret_cast<PyObject*>(&PyODict_Type), container);
@@ -290,7 +290,7 @@ void Recorder::end_with_code(Activation& self) {
   if (waiting_ > 0) let_dead_go();
   for (PyObject*& object : mortal_)
     if (active_ && object && Py_REFCNT(object) == 1) {
-      if (holds_an_end(object)) spoil(self, Stop::kFinalizer, "it ends here");
+      if (holds_an_end(object)) invalidate(self, Stop::kFinalizer, "it ends here");
       object = nullptr;
     }
   if (!active_) let_all_go();

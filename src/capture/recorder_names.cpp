@@ -1,4 +1,6 @@
 // Names, attributes and items.
+#include <structmember.h>
+
 #include "capture/faults.h"
 #include "capture/hook.h"
 #include "capture/recorder.h"
@@ -17,12 +19,12 @@ PyObject* Recorder::load_global(Activation& self, PyObject* name) {
   PyObject* builtins = self.frame()->f_builtins;
   if (!PyDict_CheckExact(globals) || !PyDict_CheckExact(builtins))
     return stop(self, Stop::kInstruction, "LOAD_GLOBAL of a custom namespace");
-  note_key(self, globals, name, nullptr, {}, Reader::kTags);
+  guard_key(self, globals, name, nullptr, {}, Reader::kTags);
   PyObject* holder = globals;
   PyObject* value = PyDict_GetItemWithError(globals, name);
   if (!value && !PyErr_Occurred()) {
     holder = builtins;
-    note_key(self, builtins, name, nullptr, {}, Reader::kTags);
+    guard_key(self, builtins, name, nullptr, {}, Reader::kTags);
     value = PyDict_GetItemWithError(builtins, name);
   }
   if (!value) return nullptr;
@@ -35,7 +37,7 @@ int Recorder::store_global(Activation& self, PyObject* name, PyObject* value) {
   if (!active_) return Semantics::store_global(self, name, value);
   PyObject* globals = self.frame()->f_globals;
   if (!info(globals)) enter_outside(globals, guards().sources.pinned({}, nullptr));
-  if (!value) note_key(self, globals, name, nullptr, {});  // what is deleted must be there at every call
+  if (!value) guard_key(self, globals, name, nullptr, {});  // what is deleted must be there at every call
   taken_away(PyDict_GetItemWithError(globals, name));
   remember(globals, name);
   int status = Semantics::store_global(self, name, value);
@@ -58,7 +60,7 @@ int Recorder::store_name(Activation& self, PyObject* name, PyObject* value) {
 
 PyObject* Recorder::load_cell(Activation& self, PyObject* cell) {
   if (!active_) return Semantics::load_cell(self, cell);
-  note_cell(cell);
+  guard_cell(cell);
   PyObject* value = Semantics::load_cell(self, cell);
   if (!value) return nullptr;
   if (!is_made(cell) && !originals_.count(cell))
@@ -112,8 +114,8 @@ PyObject* Recorder::tensor_attr(Activation& self, PyObject* tensor, PyObject* na
         enter_outside(result, guards().sources.pinned({}, name));
     }
     if (!result) return nullptr;
-    return repeat_in_sketch(result, std::span(&tensor, 1),
-                            [&](PyObject* const* of) { return PyObject_GetAttr(of[0], name); });
+    return repeat_symbolically(result, std::span(&tensor, 1),
+                               [&](PyObject* const* of) { return PyObject_GetAttr(of[0], name); });
   }
   if (is_tensor_view(text))
     return torch_leaf(self, std::string("Tensor.") + text, std::span(&tensor, 1),
@@ -123,7 +125,7 @@ PyObject* Recorder::tensor_attr(Activation& self, PyObject* tensor, PyObject* na
     if (strcmp(text, "grad") == 0 && is_outside(tensor)) {
       PyObject* result = PyObject_GetAttr(tensor, name);
       if (!result) return nullptr;
-      note_member(tensor, name, result);
+      guard_member(tensor, name, result);
       if (result != Py_None && !info(result)) {
         enter_outside(result, guards().sources.pinned(source_of(tensor), name));
       }
@@ -134,15 +136,15 @@ PyObject* Recorder::tensor_attr(Activation& self, PyObject* tensor, PyObject* na
   PyObject* dict = is_outside(tensor) ? instance_dict(tensor) : nullptr;
   const bool is_data = descriptor && Py_TYPE(descriptor)->tp_descr_set;
   if (dict && !is_data)
-    note_key(self, dict, name, tensor, source_of(tensor), Reader::kTags);
+    guard_key(self, dict, name, tensor, source_of(tensor), Reader::kTags);
   else if (!descriptor && !instance_dict(tensor) && is_outside(tensor))
-    note_member(tensor, name, nullptr);  // it has no attributes of its own
-  *handled = false;                      // a method, a Python property, an attribute of the user's
+    guard_member(tensor, name, nullptr);  // it has no attributes of its own
+  *handled = false;                       // a method, a Python property, an attribute of the user's
   return nullptr;
 }
 
 // What a generic attribute look-up reads. 1: the value comes out of a C member or getter.
-int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name, Reader reader) {
+int Recorder::guard_attr(Activation& self, PyObject* owner, PyObject* name, Reader reader) {
   PyTypeObject* type = Py_TYPE(owner);
   specialise(owner);
   // A descriptor that C code hands to its own __get__ is found on the class, whose version is guarded.
@@ -154,12 +156,12 @@ int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name, Reade
   descriptor_of(type);
   if (PyType_Check(owner)) descriptor_of(reinterpret_cast<PyTypeObject*>(owner));
   if (PyModule_CheckExact(owner)) {
-    note_key(self, PyModule_GetDict(owner), name, nullptr, source_of(owner), reader);
+    guard_key(self, PyModule_GetDict(owner), name, nullptr, source_of(owner), reader);
     return 0;
   }
   if (PyType_Check(owner)) {
-    note_type(reinterpret_cast<PyTypeObject*>(owner));
-    note_type(type);
+    guard_type(reinterpret_cast<PyTypeObject*>(owner));
+    guard_type(type);
     return 0;
   }
   if (type == &PySuper_Type) {
@@ -169,11 +171,11 @@ int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name, Reade
       PyTypeObject* object_type;
     };
     auto* super = reinterpret_cast<SuperObject*>(owner);
-    if (super->object_type) note_type(super->object_type);
-    if (super->object && !is_value(super->object) && !PyType_Check(super->object)) note_class(super->object);
+    if (super->object_type) guard_type(super->object_type);
+    if (super->object && !is_value(super->object) && !PyType_Check(super->object)) guard_class(super->object);
     return 0;
   }
-  note_class(owner);
+  guard_class(owner);
   bool known_owner = is_value(owner) || info(owner) || is_constant_tuple(owner);
   if (!known_owner && !PyCFunction_Check(owner) && strncmp(type->tp_name, "torch.", 6) != 0 && !PyFunction_Check(owner))
     return stop_status(self, Stop::kUnknownObject, type->tp_name);
@@ -194,10 +196,10 @@ int Recorder::note_attr(Activation& self, PyObject* owner, PyObject* name, Reade
   }
   if (!is_outside(owner)) return 0;
   if (PyObject* dict = instance_dict(owner)) {
-    note_key(self, dict, name, owner, source_of(owner), reader);
+    guard_key(self, dict, name, owner, source_of(owner), reader);
   } else if (_PyObject_GetDictPtr(owner)) {  // a function without attributes has no dict yet
     if (!floating(owner)) {
-      if (!descriptor) note_member(owner, name, nullptr);
+      if (!descriptor) guard_member(owner, name, nullptr);
     } else if (reads_.insert({owner, name}).second) {
       resolve(owner);
       SourceId part = guards().sources.part(Source::Kind::kAttr, source_of(owner), name);
@@ -215,9 +217,17 @@ static Py_ssize_t named_field(PyObject* owner, PyObject* name) {
   PyTypeObject* type = Py_TYPE(owner);
   if (!PyTuple_Check(owner) || type->tp_getattro != PyObject_GenericGetAttr) return -1;
   PyObject* descriptor = _PyType_Lookup(type, name);
-  if (!descriptor || strcmp(Py_TYPE(descriptor)->tp_name, "_collections._tuplegetter") != 0) return -1;
-  Py_ssize_t index = reinterpret_cast<TupleGetter*>(descriptor)->index;
-  return index < PyTuple_GET_SIZE(owner) && inherits(type, "__getitem__", &PyTuple_Type) ? index : -1;
+  if (!descriptor) return -1;
+  Py_ssize_t index = -1;
+  if (strcmp(Py_TYPE(descriptor)->tp_name, "_collections._tuplegetter") == 0) {
+    index = reinterpret_cast<TupleGetter*>(descriptor)->index;
+  } else if (Py_TYPE(descriptor) == &PyMemberDescr_Type && !is_python_class(type)) {  // torch.return_types.max.values
+    const Py_ssize_t begin = offsetof(PyTupleObject, ob_item);
+    const Py_ssize_t offset = reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member->offset;
+    if (offset >= begin && (offset - begin) % Py_ssize_t{sizeof(PyObject*)} == 0)
+      index = (offset - begin) / Py_ssize_t{sizeof(PyObject*)};
+  }
+  return index >= 0 && index < PyTuple_GET_SIZE(owner) && inherits(type, "__getitem__", &PyTuple_Type) ? index : -1;
 }
 
 PyObject* Recorder::load_attr(Activation& self, PyObject* owner, PyObject* name) {
@@ -232,11 +242,11 @@ PyObject* Recorder::load_attr(Activation& self, PyObject* owner, PyObject* name)
     return tagged(instance_dict(owner), name, result);
   }
   if (Py_ssize_t field = named_field(owner, name); field >= 0) {  // pair.first is pair[0]
-    note_type(Py_TYPE(owner));
+    guard_type(Py_TYPE(owner));
     Ref index = Ref::take(PyLong_FromSsize_t(field));
     return index ? load_item(self, owner, index.get()) : nullptr;
   }
-  int member = note_attr(self, owner, name, Reader::kTags);
+  int member = guard_attr(self, owner, name, Reader::kTags);
   if (member == kStopStatus) return kStop;
   PyObject* result = Semantics::load_attr(self, owner, name);
   if (!result || !active_) return result;
@@ -255,7 +265,7 @@ PyObject* Recorder::load_attr(Activation& self, PyObject* owner, PyObject* name)
       }
       return result;
     }
-    if (strcmp(text, "__class__") != 0) note_member(owner, name, result);
+    if (strcmp(text, "__class__") != 0) guard_member(owner, name, result);
     if (!is_value(result) && !info(result)) {
       if (Py_REFCNT(result) == 1)
         enter_made(result);
@@ -289,8 +299,8 @@ int Recorder::load_method(Activation& self, PyObject* owner, PyObject* name, PyO
         if (!is_plain_tensor(owner)) return stop_status(self, Stop::kTensorSubclass, type->tp_name);
         if (!touch_tensor(owner)) return stop_status(self, Stop::kUnknownTensor, "an unknown place");
         if (PyObject* dict = is_outside(owner) ? instance_dict(owner) : nullptr)
-          note_key(self, dict, name, owner, source_of(owner));  // one of the object's own comes first
-      } else if (note_attr(self, owner, name, Reader::kFixes) == kStopStatus) {
+          guard_key(self, dict, name, owner, source_of(owner));  // one of the object's own comes first
+      } else if (guard_attr(self, owner, name, Reader::kFixes) == kStopStatus) {
         return kStopStatus;
       }
       int found = Semantics::load_method(self, owner, name, method);
@@ -313,7 +323,7 @@ PyObject* Recorder::load_special(Activation& self, PyObject* owner, PyObject* na
   if (!active_) return Semantics::load_special(self, owner, name);
   if (!is_value(owner)) {
     if (!slot_known(self, owner)) return stop(self, unreadable_stop_, unreadable_detail_);
-    note_class(owner);
+    guard_class(owner);
   }
   PyObject* result = Semantics::load_special(self, owner, name);
   if (result) adopt(self, result, Source::Kind::kPinned, nullptr, name, -1, "a special method");
@@ -326,8 +336,8 @@ PyObject* Recorder::load_super_attr(Activation& self, PyObject* super_global, Py
   if (!cls || super_global != reinterpret_cast<PyObject*>(&PySuper_Type))
     return stop(self, Stop::kInstruction, "a replaced super()");
   PyTypeObject* type = PyType_Check(owner) ? reinterpret_cast<PyTypeObject*>(owner) : Py_TYPE(owner);
-  note_type(type);
-  if (!PyType_Check(owner) && !is_value(owner)) note_class(owner);
+  guard_type(type);
+  if (!PyType_Check(owner) && !is_value(owner)) guard_class(owner);
   PyObject* result = Semantics::load_super_attr(self, super_global, cls, owner, name);
   if (result && !info(result)) adopt(self, result, Source::Kind::kPinned, nullptr, name, -1, "super()");
   return result;
@@ -339,7 +349,7 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
     if (!is_plain_tensor(owner) || _PyType_Lookup(Py_TYPE(owner), name) || !touch_tensor(owner))
       return stop_status(self, Stop::kTensorAttribute, PyUnicode_AsUTF8(name));
     if (PyObject* dict = instance_dict(owner); !value && dict && is_outside(owner))
-      note_key(self, dict, name, owner, source_of(owner));
+      guard_key(self, dict, name, owner, source_of(owner));
     taken_away(attribute_there(owner, name));
     remember(instance_dict(owner), name);
     int status = Semantics::store_attr(self, owner, name, value);
@@ -355,12 +365,12 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
         std::string("an assignment to an attribute of the class ") + reinterpret_cast<PyTypeObject*>(owner)->tp_name);
   if (!slot_known(self, owner)) return stop_status(self, unreadable_stop_, unreadable_detail_);
   if (is_made(owner)) {
-    note_type(Py_TYPE(owner));
+    guard_type(Py_TYPE(owner));
     return Semantics::store_attr(self, owner, name, value);
   }
   if (!is_outside(owner)) return stop_status(self, Stop::kUnknownObject, Py_TYPE(owner)->tp_name);
   if (PyModule_Check(owner)) {
-    if (!value) note_key(self, PyModule_GetDict(owner), name, nullptr, source_of(owner));
+    if (!value) guard_key(self, PyModule_GetDict(owner), name, nullptr, source_of(owner));
     taken_away(attribute_there(owner, name));
     remember(PyModule_GetDict(owner), name);
     int status = Semantics::store_attr(self, owner, name, value);
@@ -371,7 +381,7 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
     return status;
   }
   if (PyFunction_Check(owner)) return stop_status(self, Stop::kEffect, "an assignment to an attribute of a function");
-  note_class(owner);
+  guard_class(owner);
   if (Py_TYPE(owner)->tp_setattro != PyObject_GenericSetAttr &&
       !inherits(Py_TYPE(owner), value ? "__setattr__" : "__delattr__", &PyBaseObject_Type)) {
     // __setattr__ in Python: it comes through the hook and ends in object.__setattr__.
@@ -384,12 +394,12 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
     return Semantics::store_attr(self, owner, name, value);  // a property's setter
   }
   if (!value) {  // it must be there at every call
-    const int member = note_attr(self, owner, name, Reader::kFixes);
+    const int member = guard_attr(self, owner, name, Reader::kFixes);
     if (member == kStopStatus) return kStopStatus;
     if (member == 1) {
       Ref there = Ref::take(PyObject_GenericGetAttr(owner, name));
       if (!there) PyErr_Clear();
-      note_member(owner, name, there.get());
+      guard_member(owner, name, there.get());
     }
   }
   taken_away(attribute_there(owner, name));
@@ -417,8 +427,8 @@ PyObject* Recorder::fill(Activation& self, PyObject* container, PyObject* key) {
   PyTypeObject* type = Py_TYPE(container);
   if (!inherits(type, "__getitem__", &PyDict_Type) || !inherits(type, "__setitem__", &PyDict_Type))
     return stop(self, Stop::kEffect, "a new entry of a defaultdict");
-  note_lookup(container, key);
-  note_key(self, container, key, nullptr, source_of(container));
+  guard_lookup(container, key);
+  guard_key(self, container, key, nullptr, source_of(container));
   Ref factory = Ref::take(load_attr(self, container, name));
   if (!active_ || !factory || factory.get() == kStop || factory.get() == Py_None) {
     if (factory.get() == kStop) return factory.release();
@@ -445,19 +455,19 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
   if (!slot_guarded(self, container, "__getitem__")) return stop(self, unreadable_stop_, unreadable_detail_);
   if (is_tensor(key)) return stop(self, Stop::kTensorData, "an index");
   if (!usable_key(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
-  note_class(container);
+  guard_class(container);
   if (is_outside(container) && fills_by_itself(container, key)) return fill(self, container, key);
   if (PyDict_Check(container)) {
-    note_lookup(container, key);
+    guard_lookup(container, key);
     if (is_outside(container) &&
         inherits(Py_TYPE(container), "__getitem__", PyODict_Check(container) ? &PyODict_Type : &PyDict_Type))
-      note_key(self, container, key, nullptr, source_of(container), Reader::kTags);
+      guard_key(self, container, key, nullptr, source_of(container), Reader::kTags);
   } else if (PyList_Check(container) || PyTuple_Check(container)) {
     const bool by_index = PyList_CheckExact(container) && PyLong_CheckExact(key);
-    if (is_outside(container)) note_all(self, container, by_index ? Reader::kTags : Reader::kFixes);
+    if (is_outside(container)) guard_all(self, container, by_index ? Reader::kTags : Reader::kFixes);
   } else if (PyType_Check(container)) {
-    note_type(reinterpret_cast<PyTypeObject*>(container));
-    note_type(Py_TYPE(container));
+    guard_type(reinterpret_cast<PyTypeObject*>(container));
+    guard_type(Py_TYPE(container));
   } else if (!is_value(container) && !info(container) && !is_constant_tuple(container) && !PyRange_Check(container)) {
     return stop(self, Stop::kUnknownObject, Py_TYPE(container)->tp_name);
   }
@@ -482,7 +492,7 @@ int Recorder::store_item(Activation& self, PyObject* container, PyObject* key, P
     if (!value || !torch_operand(self, container) || !torch_operand(self, key) || !torch_operand(self, value))
       return stop_status(self, unreadable_stop_, unreadable_detail_);
     PyObject* operands[] = {container, key, value};
-    const bool by_real = sketch_ && real(value) && fits_as_real(value, tensor_of(container).scalar_type());
+    const bool by_real = symbolic_ && real(value) && fits_as_real(value, tensor_of(container).scalar_type());
     const auto assign = by_real ? assign_real : PyObject_SetItem;
     PyObject* done = torch_leaf(self, "assignment to an index", operands, [&](PyObject* const* of) -> PyObject* {
       return assign(of[0], of[1], of[2]) < 0 ? nullptr : Py_NewRef(Py_None);
@@ -494,15 +504,15 @@ int Recorder::store_item(Activation& self, PyObject* container, PyObject* key, P
   specialise(key);
   if (!slot_known(self, container) || !usable_key(self, key))
     return stop_status(self, unreadable_stop_, unreadable_detail_);
-  if (PyDict_Check(container)) note_lookup(container, key);
+  if (PyDict_Check(container)) guard_lookup(container, key);
   if (is_made(container)) return Semantics::store_item(self, container, key, value);
   if (!is_outside(container)) return stop_status(self, Stop::kUnknownObject, Py_TYPE(container)->tp_name);
-  note_class(container);
+  guard_class(container);
   // The method, not the slot: who overrides __delitem__ alone has a slot of its own for both.
   const char* method = value ? "__setitem__" : "__delitem__";
   if (PyDict_Check(container) &&
       inherits(Py_TYPE(container), method, PyODict_Check(container) ? &PyODict_Type : &PyDict_Type)) {
-    if (!value) note_key(self, container, key, nullptr, source_of(container));
+    if (!value) guard_key(self, container, key, nullptr, source_of(container));
     snapshot(container);
     int status = Semantics::store_item(self, container, key, value);
     if (status == 0) {
@@ -514,7 +524,7 @@ int Recorder::store_item(Activation& self, PyObject* container, PyObject* key, P
   if (PyList_Check(container) && inherits(Py_TYPE(container), method, &PyList_Type)) {
     if (!PyLong_CheckExact(key)) return stop_status(self, Stop::kEffect, "a slice assignment");
     if (!listed_.count(container)) {  // the index must exist at every call
-      note_all(self, container);
+      guard_all(self, container);
     }
     snapshot(container);
     int status = Semantics::store_item(self, container, key, value);

@@ -33,7 +33,7 @@ void Recorder::prepare() {
   is_python_class(&PyBaseObject_Type);
   PyObject* self;
   call_class(PyDict_GetItemString(PyEval_GetBuiltins(), "len"), &self);
-  prepare_sketches();
+  prepare_symbolic_traces();
   prepare_reals();
 }
 
@@ -48,25 +48,25 @@ void Recorder::set_place(Activation& self) {
   if (!place) place = &self;
   const char *file = PyUnicode_AsUTF8(place->code()->co_filename), *name = PyUnicode_AsUTF8(place->code()->co_name);
   trace_->set_place(file, place->current_line(), name);
-  if (sketch_) sketch_->trace().set_place(file, place->current_line(), name);
+  if (symbolic_) symbolic_->trace().set_place(file, place->current_line(), name);
 }
 
 bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
   fault_point("primitive");
   if (is_tensor(object)) return usable_tensor(object, "an unknown place");
   const auto is_real = real(object);
-  const bool takes_symbols = sketch_ && sketch_->alive() && (is_real || !PyFloat_Check(object));
+  const bool takes_symbols = symbolic_ && symbolic_->alive() && (is_real || !PyFloat_Check(object));
   if (!takes_symbols) {
     specialise(object);
   } else if (is_real) {
     passed_reals_.push_back(*is_real);
   } else if (auto expr = number(object); expr && !expr->is_constant()) {
-    passed_.emplace_back(*expr, PyLong_AsLongLong(object));  // fixed at the end, if the sketch fails
+    passed_.emplace_back(*expr, PyLong_AsLongLong(object));  // fixed at the end, if the symbolic trace fails
   }
   if (is_value(object)) return true;
   PyTypeObject* type = Py_TYPE(object);
   if (PyTuple_Check(object) || PyList_Check(object)) {
-    if (is_outside(object)) note_all(self, object);
+    if (is_outside(object)) guard_all(self, object);
     for (Py_ssize_t i = 0; depth < 6 && i < PySequence_Fast_GET_SIZE(object); ++i)
       if (!torch_operand(self, PySequence_Fast_GET_ITEM(object, i), depth + 1)) return false;
     return true;
@@ -91,9 +91,9 @@ void Recorder::adopt_torch(Activation& self, PyObject* result, const std::string
   if (is_tensor(result)) {
     const at::Tensor& tensor = tensor_of(result);
     if (!info(result) && !trace_->made_here(tensor))
-      spoil(self, Stop::kUnknownTensor, name);
+      invalidate(self, Stop::kUnknownTensor, name);
     else if (!info(result) && tensor.is_leaf() && tensor.requires_grad() && !tensor.is_view())
-      spoil(self, Stop::kTensorAttribute, "requires_grad");
+      invalidate(self, Stop::kTensorAttribute, "requires_grad");
     return;
   }
   if (info(result)) return;
@@ -132,7 +132,7 @@ PyObject* Recorder::unary(Activation& self, int which, PyObject* operand) {
       Ref plain = Ref::take(Semantics::unary(self, which, operand));
       if (!plain) return nullptr;
       if (is_exactly(-*expr, plain.get())) {
-        note_number(-*expr);
+        guard_number(-*expr);
         return new_number(plain.get(), -*expr);
       }
     }
@@ -143,7 +143,7 @@ PyObject* Recorder::unary(Activation& self, int which, PyObject* operand) {
   if (real(operand) && which == static_cast<int>(Unary::kPositive)) return Py_NewRef(operand);
   specialise(operand);
   if (!slot_known(self, operand)) return stop(self, unreadable_stop_, unreadable_detail_);
-  if (!is_value(operand)) note_class(operand);
+  if (!is_value(operand)) guard_class(operand);
   PyObject* result = Semantics::unary(self, which, operand);
   if (result && !is_value(result)) adopt_result(self, result, "a unary operator");
   return result;
@@ -231,7 +231,7 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
     Ref plain = Ref::take(Semantics::binary(self, which, left, right));
     if (!plain) return nullptr;
     if (is_exactly(*expr, plain.get())) {
-      note_number(*expr);
+      guard_number(*expr);
       return new_number(plain.get(), *expr);
     }
   }
@@ -257,11 +257,11 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
     Py_DECREF(done);
     return Py_NewRef(left);
   }
-  if (!is_value(left)) note_class(left);
-  if (!is_value(right)) note_class(right);
+  if (!is_value(left)) guard_class(left);
+  if (!is_value(right)) guard_class(right);
   for (PyObject* side : {left, right})
     if (PyList_Check(side) || PyTuple_Check(side) || PyDict_Check(side) || PyAnySet_Check(side)) {
-      if (is_outside(side)) note_all(self, side);
+      if (is_outside(side)) guard_all(self, side);
     }
   PyObject* result = Semantics::binary(self, which, left, right);
   if (result && active_ && !is_value(result) && !info(result)) {
@@ -290,12 +290,12 @@ PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, i
                       [&](PyObject* const* of) { return Semantics::compare(self, of[0], of[1], op); });
   }
   if (ids_.count(left) || ids_.count(right)) {
-    note_pair(left, right);
+    guard_pair(left, right);
     return Semantics::compare(self, left, right, op);
   }
   if ((real(left) || real(right)) && is_plain_number(left) && is_plain_number(right)) {
     PyObject* result = Semantics::compare(self, left, right, op);
-    if (result) note_comparison(left, right, op, result == Py_True);
+    if (result) guard_comparison(left, right, op, result == Py_True);
     return result;
   }
   auto a = number(left), b = number(right);
@@ -331,7 +331,7 @@ PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, i
     return result;
   }
   if (!readable(self, left) || !readable(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
-  note_pair(left, right);
+  guard_pair(left, right);
   PyObject* result = Semantics::compare(self, left, right, op);
   if (result && !is_value(result)) adopt_result(self, result, "a comparison");
   return result;
@@ -344,10 +344,10 @@ int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
   if (PyObject* mapping = behind_proxy(container)) return contains(self, mapping, item);
   if (!slot_guarded(self, container, "__contains__") || !slot_known(self, item))
     return stop_status(self, unreadable_stop_, unreadable_detail_);
-  if (!is_value(container)) note_class(container);
-  note_lookup(container, item);
+  if (!is_value(container)) guard_class(container);
+  guard_lookup(container, item);
   if (PyDict_Check(container) && inherits(Py_TYPE(container), "__contains__", &PyDict_Type)) {
-    if (is_outside(container)) note_key(self, container, item, nullptr, source_of(container));
+    if (is_outside(container)) guard_key(self, container, item, nullptr, source_of(container));
   } else if (PyAnySet_Check(container) && inherits(Py_TYPE(container), "__contains__",
                                                    PyFrozenSet_Check(container) ? &PyFrozenSet_Type : &PySet_Type)) {
     if (is_outside(container) && (!PyFrozenSet_CheckExact(container) || floating(container))) {
@@ -362,7 +362,7 @@ int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
           guards().members.push_back({Ref::share(container), Ref::share(item), present == 1, source_of(container)});
         }
       } else {
-        note_all(self, container);
+        guard_all(self, container);
       }
     }
   } else if (!readable(self, container)) {
@@ -395,24 +395,24 @@ int Recorder::truth(Activation& self, PyObject* object) {
   if (real(object)) {
     const int result = Semantics::truth(self, object);
     static PyObject* const zero = PyFloat_FromDouble(0);
-    note_comparison(object, zero, Py_NE, result == 1);
+    guard_comparison(object, zero, Py_NE, result == 1);
     return result;
   }
   specialise(object);
   if (is_value(object)) return Semantics::truth(self, object);
   if (PyObject* mapping = behind_proxy(object)) return truth(self, mapping);
   if (!slot_known(self, object)) return stop_status(self, unreadable_stop_, unreadable_detail_);
-  note_class(object);
+  guard_class(object);
   if (is_outside(object) &&
       (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)))
-    note_all(self, object);
+    guard_all(self, object);
   else if (is_outside(object) && counts_in_c(Py_TYPE(object)))
     return stop_status(self, Stop::kOpaqueSlot, Py_TYPE(object)->tp_name);
   return Semantics::truth(self, object);
 }
 
 // Whether two objects are one, at every call.
-void Recorder::note_identity(PyObject* left, PyObject* right) {
+void Recorder::guard_identity(PyObject* left, PyObject* right) {
   bool fa = floating(left), fb = floating(right);
   if (fa && fb && left != right) {
     resolve(left);
@@ -422,7 +422,7 @@ void Recorder::note_identity(PyObject* left, PyObject* right) {
     PyObject* object = fa ? left : right;
     PyObject* fixed = fa ? right : left;
     if (is_value(fixed)) {
-      note_class(object);
+      guard_class(object);
       if (is_tensor(object)) touch_tensor(object);
     } else if (!is_made(fixed)) {
       resolve(object);
@@ -439,53 +439,53 @@ PyObject* Recorder::identical(Activation& self, PyObject* left, PyObject* right,
   if (!differ) {
     specialise(left);
     specialise(right);
-    note_identity(left, right);
+    guard_identity(left, right);
   }
   return Semantics::identical(self, left, right, negate);
 }
 
 // Two objects are compared with ==. Where both are known by address, it asks whether they are one.
-void Recorder::note_pair(PyObject* left, PyObject* right) {
+void Recorder::guard_pair(PyObject* left, PyObject* right) {
   PyObject *a = known_by_address(left), *b = known_by_address(right);
-  if (a && b) return note_identity(a, b);
-  if ((a && is_value(right) && left == a) || (b && is_value(left) && right == b)) return note_identity(left, right);
-  note_compared(left);
-  note_compared(right);
+  if (a && b) return guard_identity(a, b);
+  if ((a && is_value(right) && left == a) || (b && is_value(left) && right == b)) return guard_identity(left, right);
+  guard_compared(left);
+  guard_compared(right);
 }
 
 // An object is looked for in a container, or becomes a key of it: it is compared with all that are there.
-void Recorder::note_lookup(PyObject* container, PyObject* item) {
+void Recorder::guard_lookup(PyObject* container, PyObject* item) {
   if (is_value(item) && !ids_.count(item)) return;
-  if (is_outside(container) && !PyList_Check(container) && !PyTuple_Check(container)) return note_compared(item);
+  if (is_outside(container) && !PyList_Check(container) && !PyTuple_Check(container)) return guard_compared(item);
   Ref elements;
   if (PyDict_Check(container) || PyAnySet_Check(container) || PyList_Check(container) || PyTuple_Check(container))
     elements = Ref::take(PySequence_List(container));
   PyErr_Clear();
   for (Py_ssize_t i = 0; elements && i < PyList_GET_SIZE(elements.get()); ++i) {
     PyObject* element = PyList_GET_ITEM(elements.get(), i);
-    if (element != item && (!is_value(element) || ids_.count(element) || ids_.count(item))) note_pair(item, element);
+    if (element != item && (!is_value(element) || ids_.count(element) || ids_.count(item))) guard_pair(item, element);
   }
 }
 
 // The keys of what was just made are not one another.
-void Recorder::note_distinct(PyObject* container) {
+void Recorder::guard_distinct(PyObject* container) {
   Ref keys = Ref::take(PySequence_List(container));
   for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i)
-    note_lookup(container, PyList_GET_ITEM(keys.get(), i));
+    guard_lookup(container, PyList_GET_ITEM(keys.get(), i));
 }
 
 // Comparing an object that is equal to itself only, inside of a container that is compared, asks which it is.
-void Recorder::note_compared(PyObject* object, int depth) {
+void Recorder::guard_compared(PyObject* object, int depth) {
   if ((is_value(object) && !ids_.count(object)) || depth > 5) return;
   if (PyTuple_Check(object) || PyList_Check(object)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
-      note_compared(PySequence_Fast_GET_ITEM(object, i), depth + 1);
+      guard_compared(PySequence_Fast_GET_ITEM(object, i), depth + 1);
   } else if (PyDict_Check(object)) {
     Py_ssize_t position = 0;
     PyObject *key, *value;
     while (PyDict_Next(object, &position, &key, &value)) {
-      note_compared(key, depth + 1);
-      note_compared(value, depth + 1);
+      guard_compared(key, depth + 1);
+      guard_compared(value, depth + 1);
     }
   } else if (PyObject* known = known_by_address(object); known && floating(known)) {
     pin(known);
@@ -533,10 +533,10 @@ PyObject* Recorder::iter(Activation& self, PyObject* object) {
   }
   if (!is_value(object) && !slot_guarded(self, object, "__iter__"))
     return stop(self, unreadable_stop_, unreadable_detail_);
-  if (!is_value(object)) note_class(object);
+  if (!is_value(object)) guard_class(object);
   if (is_outside(object) &&
       (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)))
-    note_all(self, object);
+    guard_all(self, object);
   else if (is_outside(object) && !is_python_class(Py_TYPE(object)) && !PyType_Check(object)) {
     if (Py_TYPE(object) != &PyRange_Type) return stop(self, Stop::kOpaqueSlot, Py_TYPE(object)->tp_name);
     if (floating(object)) pin(object);
@@ -559,12 +559,12 @@ PyObject* Recorder::next(Activation& self, PyObject* iterator) {
   if (!is_made(iterator)) {
     if (!(is_outside(iterator) && is_python_class(Py_TYPE(iterator))))
       return stop(self, Stop::kOutsideIterator, Py_TYPE(iterator)->tp_name);
-    note_class(iterator);
+    guard_class(iterator);
   }
   PyObject* result = Semantics::next(self, iterator);
   if (result && active_ && !is_value(result) && !info(result)) {
     if (is_tensor(result) && !trace_->made_here(tensor_of(result)))
-      spoil(self, Stop::kUnknownTensor, Py_TYPE(iterator)->tp_name);
+      invalidate(self, Stop::kUnknownTensor, Py_TYPE(iterator)->tp_name);
     else
       adopt(self, result, Source::Kind::kItem, iterator, nullptr, -1, Py_TYPE(iterator)->tp_name);
   }
@@ -583,10 +583,10 @@ PyObject* Recorder::length(Activation& self, PyObject* object) {
   if (!is_value(object)) {
     if (PyObject* mapping = behind_proxy(object)) return length(self, mapping);
     if (!slot_guarded(self, object, "__len__")) return stop(self, unreadable_stop_, unreadable_detail_);
-    note_class(object);
+    guard_class(object);
     if (is_outside(object)) {
       if (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object))
-        note_all(self, object);
+        guard_all(self, object);
       else if (!is_python_class(Py_TYPE(object)) && Py_TYPE(object) != &PyRange_Type)
         return stop(self, Stop::kOpaqueSlot, Py_TYPE(object)->tp_name);
       else if (Py_TYPE(object) == &PyRange_Type && floating(object))
@@ -605,7 +605,7 @@ PyObject* Recorder::import_name(Activation& self, PyObject* name, PyObject* from
   if (depth == 0) {
     PyObject* module = PyDict_GetItemWithError(modules, name);
     if (!module) return stop(self, Stop::kImport, PyUnicode_AsUTF8(name));
-    note_key(self, modules, name, nullptr, {});
+    guard_key(self, modules, name, nullptr, {});
     if (!info(module)) enter_outside(module, guards().sources.pinned({}, name));
   }
   PyObject* result;
@@ -619,7 +619,7 @@ PyObject* Recorder::import_name(Activation& self, PyObject* name, PyObject* from
     if (PyModule_Check(result)) {
       if (Ref full = Ref::take(PyModule_GetNameObject(result));
           full && PyDict_GetItemWithError(modules, full.get()) == result)
-        note_key(self, modules, full.get(), nullptr, {});
+        guard_key(self, modules, full.get(), nullptr, {});
       PyErr_Clear();
     }
     enter_outside(result, guards().sources.pinned({}, name));
@@ -631,7 +631,7 @@ PyObject* Recorder::import_from(Activation& self, PyObject* module, PyObject* na
   if (!active_) return Semantics::import_from(self, module, name);
   if (!PyModule_Check(module) || !PyDict_GetItemWithError(PyModule_GetDict(module), name))
     return stop(self, Stop::kImport, PyUnicode_AsUTF8(name));
-  note_key(self, PyModule_GetDict(module), name, nullptr, source_of(module));
+  guard_key(self, PyModule_GetDict(module), name, nullptr, source_of(module));
   PyObject* result = Semantics::import_from(self, module, name);
   if (result) adopt(self, result, Source::Kind::kPinned, module, name, -1, "an import");
   return result;
@@ -643,7 +643,7 @@ int Recorder::collect(Activation& self, PyObject* container, PyObject* key, PyOb
   if (!active_) return Semantics::collect(self, container, key, value);
   if (PyObject* entered = key ? key : PySet_Check(container) ? value : nullptr) {
     specialise(entered);
-    note_lookup(container, entered);
+    guard_lookup(container, entered);
   }
   // The segment may have begun in the middle of a comprehension: then its container is from outside.
   if (!is_made(container)) {
@@ -751,7 +751,7 @@ void Recorder::made(Activation&, PyObject* object) try {
   if (!active_ || is_value(object)) return;
   if (PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 0) return;  // a shared singleton
   enter_made(object);
-  if (PyDict_Check(object) || PySet_Check(object)) note_distinct(object);
+  if (PyDict_Check(object) || PySet_Check(object)) guard_distinct(object);
 } catch (const std::exception& error) {
   fault(error.what());
 }

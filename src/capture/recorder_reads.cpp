@@ -37,7 +37,7 @@ PyObject* Recorder::unique_int(PyObject* value) {
   return overflow ? Py_NewRef(value) : fresh_int(number);
 }
 
-void Recorder::note_number(const types::Expr& expr) {
+void Recorder::guard_number(const types::Expr& expr) {
   auto& numbers = guards().numbers;
   if (!expr.is_constant() && std::find(numbers.begin(), numbers.end(), expr) == numbers.end()) numbers.push_back(expr);
 }
@@ -186,7 +186,7 @@ void Recorder::pin(PyObject* object) try {
 
 // C code looks at such an object as a whole, in more places than could be told apart: a slice as an index, a class in a
 // comparison, a dtype as a key.
-void Recorder::note_whole(PyObject* object) try {
+void Recorder::guard_whole(PyObject* object) try {
   const Whole whole = compared_whole(object);
   if (whole == Whole::kNo) return;
   if (whole == Whole::kAddress) return pin(object);
@@ -211,7 +211,7 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
   SourceId from = parent ? source_of(parent) : SourceId();
   if (kind == Source::Kind::kItem && !key && index < 0 && guards().sources.floating(from) && !info(object) &&
       Py_REFCNT(object) > 1)
-    return spoil(self, Stop::kUnknownObject, where);  // an element whose place is not known
+    return invalidate(self, Stop::kUnknownObject, where);  // an element whose place is not known
   bool from_floating = guards().sources.floating(from);
   if (known) {
     const bool is_pinned = !guards().sources.floating(known->source);
@@ -258,8 +258,8 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
   }
   if (is_tensor(object)) {
     if (trace_->made_here(tensor_of(object))) return;
-    if (Py_REFCNT(object) == 1) return spoil(self, Stop::kUnknownTensor, where);
-    if (parent && is_made(parent)) return spoil(self, Stop::kUnknownTensor, where);
+    if (Py_REFCNT(object) == 1) return invalidate(self, Stop::kUnknownTensor, where);
+    if (parent && is_made(parent)) return invalidate(self, Stop::kUnknownTensor, where);
     enter_outside(object, guards().sources.part(kind, from, key, index));
     return;
   }
@@ -278,13 +278,14 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
         enter_outside(object, guards().sources.pinned({}, key));
       return;
     }
-    return spoil(self, Stop::kUnknownObject, where);
+    return invalidate(self, Stop::kUnknownObject, where);
   }
   if (kind == Source::Kind::kAttr && from_floating) {
     PyObject* dict = instance_dict(parent);
     if (!dict || PyDict_GetItemWithError(dict, key) != object) {  // found on the class, whose version is guarded
       PyErr_Clear();
-      if (!is_global_constant(object) && !PyFunction_Check(object)) return spoil(self, Stop::kUnknownObject, where);
+      if (!is_global_constant(object) && !PyFunction_Check(object))
+        return invalidate(self, Stop::kUnknownObject, where);
       return enter_outside(object, guards().sources.pinned({}, key));
     }
   }
@@ -297,32 +298,32 @@ void Recorder::adopt_result(Activation& self, PyObject* object, const std::strin
   fault_point("note");
   if (!active_ || !object || is_value(object) || info(object)) return;
   if (is_tensor(object)) {
-    if (!trace_->made_here(tensor_of(object))) spoil(self, Stop::kUnknownTensor, where);
+    if (!trace_->made_here(tensor_of(object))) invalidate(self, Stop::kUnknownTensor, where);
     return;
   }
   if (Py_REFCNT(object) == 1 || PyTuple_CheckExact(object)) return enter_made(object);
   if (is_global_constant(object) || strncmp(Py_TYPE(object)->tp_name, "torch.", 6) == 0)
     return enter_outside(object, guards().sources.pinned({}, nullptr));
   if (PyGen_CheckExact(object) || PyTraceBack_Check(object)) return enter_made(object);
-  spoil(self, Stop::kUnknownObject, where);
+  invalidate(self, Stop::kUnknownObject, where);
 } catch (const std::exception& error) {
   fault(error.what());
 }
 
-void Recorder::note_type(PyTypeObject* type) try {
+void Recorder::guard_type(PyTypeObject* type) try {
   fault_point("note");
   if (is_immutable_type(type) || !typed_.insert(reinterpret_cast<PyObject*>(type)).second) return;
   unsigned version = type_version(type);
-  if (version == 0) return spoil(*Activation::innermost(), Stop::kUnknownObject, "a class without a version");
+  if (version == 0) return invalidate(*Activation::innermost(), Stop::kUnknownObject, "a class without a version");
   guards().types.push_back({Ref::share(reinterpret_cast<PyObject*>(type)), version});
 } catch (const std::exception& error) {
   fault(error.what());
 }
 
-void Recorder::note_class(PyObject* object) try {
+void Recorder::guard_class(PyObject* object) try {
   fault_point("note");
   PyTypeObject* type = Py_TYPE(object);
-  note_type(type);
+  guard_type(type);
   Info* known = info(object);
   if (!known || known->cls != Info::Class::kOutside || known->typed) return;
   if (is_tensor(object)) {
@@ -348,13 +349,13 @@ bool Recorder::touch_tensor(PyObject* object) try {
   if (!known || known->cls != Info::Class::kOutside) return trace_->made_here(tensor);
   if (!guarded_tensors_.insert(object).second) return true;
   known->typed = true;
-  note_type(Py_TYPE(object));
+  guard_type(Py_TYPE(object));
   TensorMeta meta = TensorMeta::of(object);
   const std::string path = guards().sources.describe(known->source);
   types::Sizes sizes, strides;
   if (guards().sources.floating(known->source)) {
     resolve(object);
-    if (sketch_) make_symbolic(object, path, meta);
+    if (symbolic_) make_symbolic(object, path, meta);
     sizes = meta.symbolic_sizes(), strides = meta.symbolic_strides();
     guards().steps.push_back({FloatingStep::Kind::kTensor, known->source, {}, {}, {}, {}, 0, std::move(meta)});
   } else {
@@ -363,7 +364,7 @@ bool Recorder::touch_tensor(PyObject* object) try {
   }
   try {
     const graph::ValueId input = trace_->add_input(tensor, path);
-    if (sketch_) sketch_->add_input(input, tensor, std::move(sizes), std::move(strides), path);
+    if (symbolic_) symbolic_->add_input(input, tensor, std::move(sizes), std::move(strides), path);
     return true;
   } catch (const std::exception&) {  // a kind of tensor that no graph holds
     return false;
@@ -453,13 +454,14 @@ DictGuard& Recorder::dict_guard(PyObject* dict, PyObject* owner, SourceId source
   return guards().dicts[place->second];
 }
 
-void Recorder::note_key(Activation& self, PyObject* dict, PyObject* key, PyObject* owner, SourceId source,
-                        Reader reader) try {
+void Recorder::guard_key(Activation& self, PyObject* dict, PyObject* key, PyObject* owner, SourceId source,
+                         Reader reader) try {
   fault_point("note");
   if (is_made(dict) || (owner && is_made(owner))) return;
-  if (!reached_as_before(dict, owner, source)) return spoil(self, Stop::kUnknownObject, "a dict reached in two ways");
+  if (!reached_as_before(dict, owner, source))
+    return invalidate(self, Stop::kUnknownObject, "a dict reached in two ways");
   if (is_dirty(dict, key)) return;
-  if (PyLong_CheckExact(key) && is_made(key)) return spoil(self, Stop::kUnknownObject, "id()");
+  if (PyLong_CheckExact(key) && is_made(key)) return invalidate(self, Stop::kUnknownObject, "id()");
   specialise(key);
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (!value && PyErr_Occurred()) PyErr_Clear();
@@ -537,7 +539,7 @@ PyObject* Recorder::tagged(PyObject* holder, PyObject* key, PyObject* value) try
   return value;
 }
 
-bool Recorder::note_all(Activation& self, PyObject* container, Reader reader) try {
+bool Recorder::guard_all(Activation& self, PyObject* container, Reader reader) try {
   fault_point("note");
   Info* known = info(container);
   if (!known || known->cls != Info::Class::kOutside) return true;
@@ -547,10 +549,10 @@ bool Recorder::note_all(Activation& self, PyObject* container, Reader reader) tr
     return true;
   }
   if (PyDict_Check(container) && !reached_as_before(container, nullptr, known->source)) {
-    spoil(self, Stop::kUnknownObject, "a dict reached in two ways");
+    invalidate(self, Stop::kUnknownObject, "a dict reached in two ways");
     return false;
   }
-  note_class(container);
+  guard_class(container);
   if (replaced_.count(container)) snapshot(container);
   auto original = originals_.find(container);
   PyObject* content = original == originals_.end() ? container : original->second;
@@ -640,7 +642,7 @@ bool Recorder::note_all(Activation& self, PyObject* container, Reader reader) tr
   return active_;
 }
 
-void Recorder::note_cell(PyObject* cell) try {
+void Recorder::guard_cell(PyObject* cell) try {
   Info* known = info(cell);
   if (!known || known->cls != Info::Class::kOutside || originals_.count(cell)) return;
   if (!keyed_.insert({cell, nullptr}).second) return;
@@ -670,7 +672,7 @@ void Recorder::note_cell(PyObject* cell) try {
   fault(error.what());
 }
 
-void Recorder::note_member(PyObject* object, PyObject* name, PyObject* result) try {
+void Recorder::guard_member(PyObject* object, PyObject* name, PyObject* result) try {
   fault_point("note");
   Info* known = info(object);
   if (!known || known->cls != Info::Class::kOutside || is_dirty(object, name)) return;
@@ -687,8 +689,8 @@ void Recorder::note_member(PyObject* object, PyObject* name, PyObject* result) t
   fault(error.what());
 }
 
-void Recorder::note_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name,
-                          PyObject* kwnames) try {
+void Recorder::guard_state(PyObject* callable, PyObject* const* args, size_t count, PyObject* result, std::string name,
+                           PyObject* kwnames) try {
   fault_point("note");
   std::string key = name;
   for (size_t i = 0; i < count; ++i) base::append(key, base::concat(",", key_string(args[i])));
@@ -762,7 +764,7 @@ bool Recorder::usable_key(Activation& self, PyObject* key) {
   for (Py_ssize_t i = 0; PyTuple_Check(key) && i < PyTuple_GET_SIZE(key); ++i)
     if (!usable_key(self, PyTuple_GET_ITEM(key, i))) return false;
   if (!slot_known(self, key)) return false;
-  note_class(key);
+  guard_class(key);
   return true;
 }
 
@@ -771,10 +773,10 @@ bool Recorder::takes_apart(Activation& self, PyObject* object) {
   if (PyObject* mapping = behind_proxy(object)) return takes_apart(self, mapping);
   if (!slot_guarded(self, object, "__iter__")) return false;
   PyTypeObject* type = Py_TYPE(object);
-  note_class(object);
+  guard_class(object);
   if (!is_outside(object)) return true;
   if (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)) {
-    note_all(self, object);
+    guard_all(self, object);
     return true;
   }
   if (is_python_class(type) || compared_whole(object) != Whole::kNo) return true;
@@ -794,32 +796,32 @@ bool Recorder::readable(Activation& self, PyObject* object, int depth) {
   if (PyObject* mapping = behind_proxy(object)) return readable(self, mapping, depth);
   if (!slot_guarded(self, object, "")) return false;
   PyTypeObject* type = Py_TYPE(object);
-  note_class(object);
+  guard_class(object);
   bool outside = is_outside(object);
   if (!outside && is_c_iterator(object)) {
     specialise_held(object);
   } else if (PyTuple_Check(object)) {
-    if (outside) note_all(self, object);
+    if (outside) guard_all(self, object);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
       if (!readable(self, PyTuple_GET_ITEM(object, i), depth + 1)) return false;
   } else if (PyList_Check(object)) {
-    if (outside) note_all(self, object);
+    if (outside) guard_all(self, object);
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
       if (!readable(self, PyList_GET_ITEM(object, i), depth + 1)) return false;
   } else if (PyDict_Check(object)) {
     static PyObject* const factory = PyUnicode_InternFromString("default_factory");
-    if (outside) note_all(self, object);
+    if (outside) guard_all(self, object);
     PyObject* member = outside ? _PyType_Lookup(type, factory) : nullptr;
     if (member && Py_TYPE(member) == &PyMemberDescr_Type) {  // of a defaultdict, a part of its text
       Ref maker = Ref::take(PyObject_GetAttr(object, factory));
-      if (maker) note_member(object, factory, maker.get());
+      if (maker) guard_member(object, factory, maker.get());
     }
     Py_ssize_t position = 0;
     PyObject *key, *value;
     while (PyDict_Next(object, &position, &key, &value))
       if (!readable(self, value, depth + 1)) return false;
   } else if (PyAnySet_Check(object)) {
-    if (outside) note_all(self, object);
+    if (outside) guard_all(self, object);
   } else if (outside && PyExceptionInstance_Check(object)) {
     // C code reads what they hold where no guard sees it.
     unreadable_stop_ = Stop::kOpaqueSlot;

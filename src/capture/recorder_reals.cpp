@@ -207,7 +207,7 @@ TensorArguments::TensorArguments(std::span<PyObject* const> args, size_t positio
 }
 
 bool Recorder::makes_tensor_of_reals(std::span<PyObject* const> args, size_t positional, PyObject* kwnames) {
-  if (!sketch_ || !sketch_->alive()) return false;
+  if (!symbolic_ || !symbolic_->alive()) return false;
   const TensorArguments given(args, positional, kwnames);
   if (!given.known) return false;
   c10::ScalarType dtype = c10::get_default_dtype_as_scalartype();
@@ -241,7 +241,7 @@ PyObject* tensor_of_reals(std::span<PyObject* const> args, size_t positional, Py
   return parts && stack ? PyObject_CallOneArg(stack, parts.get()) : nullptr;
 }
 
-void Recorder::note_comparison(PyObject* left, PyObject* right, int op, bool outcome) {
+void Recorder::guard_comparison(PyObject* left, PyObject* right, int op, bool outcome) {
   auto a = real_operand(left), b = real_operand(right);
   // An int that a double holds is that double.
   for (RealOperand* side : {&*a, &*b})

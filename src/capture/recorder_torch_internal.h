@@ -18,21 +18,21 @@ PyObject* Recorder::torch_leaf(Activation& self, const std::string& name, std::s
     result = run(operands.data());
   }
   if (!result) {
-    // Whether an operator fails may depend on data: the path behind it is not to be repeated.
+    // Whether an operator fails may depend on data: the path after it is not to be repeated.
     const ErrorAside aside;
-    spoil(self, Stop::kRaised, name);
+    invalidate(self, Stop::kRaised, name);
     return nullptr;
   }
   if (trace_->data_reads() != reads) {
-    spoil_by_read(self, name);
+    invalidate_by_read(self, name);
     return result;
   }
   if (!trace_->take_unclaimed().empty()) {
-    spoil(self, Stop::kUnknownTensor, name);
+    invalidate(self, Stop::kUnknownTensor, name);
     return result;
   }
   adopt_torch(self, result, name);
-  return sketch_ ? repeat_in_sketch(result, operands, run, passes_doubles(name)) : result;
+  return symbolic_ ? repeat_symbolically(result, operands, run, passes_doubles(name)) : result;
 }
 
 }  // namespace magneto::capture

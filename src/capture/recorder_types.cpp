@@ -43,10 +43,10 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
                               PyObject* kwnames) {
   PyObject* object = reinterpret_cast<PyObject*>(type);
   size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)), count = total_count(nargsf, kwnames);
-  note_type(type);
+  guard_type(type);
   if (floating(object)) pin(object);
   if (type == &PyType_Type && count == 1 && !kwnames) {
-    note_class(args[0]);
+    guard_class(args[0]);
     specialise(args[0]);
     PyObject* result = Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(args[0])));
     if (!info(result)) enter_outside(result, guards().sources.pinned({}, nullptr));
@@ -55,7 +55,7 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
   if (type == &PyType_Type) return stop(self, Stop::kClassBody, "");
   if (PyType_IsSubtype(type, tensor_base())) return stop(self, Stop::kOpaqueType, type->tp_name);
   if (Py_TYPE(type)->tp_call != PyType_Type.tp_call) {
-    note_type(Py_TYPE(type));
+    guard_type(Py_TYPE(type));
     static PyObject* name = PyUnicode_InternFromString("__call__");
     PyObject* function = _PyType_Lookup(Py_TYPE(type), name);
     if (!function || !PyFunction_Check(function)) return stop(self, Stop::kOpaqueType, type->tp_name);
@@ -102,7 +102,7 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
       if (is_callee && args[i] != Py_None) {
         if (!callable_from_c(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
       } else if (is_partial(args[i])) {
-        note_callee(args[i]);  // a partial of a partial takes the inner one apart
+        guard_callee(args[i]);  // a partial of a partial takes the inner one apart
       }
       continue;
     }
@@ -117,7 +117,7 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
       continue;
     }
     if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
-    if (type == &PySet_Type || type == &PyFrozenSet_Type) note_compared(args[i]);
+    if (type == &PySet_Type || type == &PyFrozenSet_Type) guard_compared(args[i]);
   }
   const Keeping keeping(*this, self, copies && count == 1 ? args[0] : nullptr);
   PyObject* result = PyObject_Vectorcall(object, args, nargsf, kwnames);

@@ -133,7 +133,7 @@ class Reader {
       // it.
       return is_number_like(*node.output()->type()) || node.mustBeNone() || node.output()->uses().empty();
     }
-    if (node.kind() == c10::prim::RaiseException) return true;  // an error spoils the recording
+    if (node.kind() == c10::prim::RaiseException) return true;  // an error invalidates the recording
     const jit::Operator* op = node.maybeOperator();
     if (op && op->isC10Op()) return true;
     if (std::string_view(node.kind().toQualString()) == "aten::tensor" || node.kind() == c10::prim::NumToTensor) {

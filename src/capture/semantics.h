@@ -101,9 +101,9 @@ class Semantics {
   }  ///< goes to a handler of this frame
   virtual void keyed(Activation& self, PyObject* key) {
     (void)self, (void)key;
-  }                                                       ///< about to be entered into a fresh set or dict
-  virtual void settled(Activation& self) { (void)self; }  ///< an instruction has run, or has raised
-  virtual void given(Activation& self, PyObject* result) {
+  }                                                                 ///< about to be entered into a fresh set or dict
+  virtual void after_instruction(Activation& self) { (void)self; }  ///< an instruction has run, or has raised
+  virtual void returned_to_c(Activation& self, PyObject* result) {
     (void)self, (void)result;
   }  ///< returned or yielded by this frame
 };

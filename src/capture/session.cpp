@@ -466,10 +466,10 @@ Director::Go Session::begin_recording(Root& root, FrameCache::Entry& entry) {
   Recorder& recorder = *root.recorder;
   recorder.marks = &root.cache->marks;
   activation.ask_before_each(!root.cache->marks.empty());
-  recorder.spoiled = [this, &root] {
-    const Recorder::Trouble& trouble = root.recorder->trouble();
-    note_break(*trouble.where, trouble.stop, trouble.detail);
-    mark_trouble(root, trouble);
+  recorder.invalidated = [this, &root] {
+    const Recorder::StopRecord& stop_record = root.recorder->stop_record();
+    note_break(*stop_record.where, stop_record.stop, stop_record.detail);
+    mark_stop(root, stop_record);
   };
   root.recorded_at = activation.next();
   root.saved_before = entry.saved;
@@ -616,16 +616,16 @@ void Session::end_recording(Root& root) {
   }
 }
 
-void Session::mark_trouble(Root& root, const Recorder::Trouble& trouble) {
+void Session::mark_stop(Root& root, const Recorder::StopRecord& stop_record) {
   FrameCache::Entry& entry = root.cache->entry(root.recorded_at);
   ++entry.discarded;
-  if (trouble.made_at >= 0) {
-    root.cache->marks[trouble.made_at] = {trouble.stop, trouble.detail};
+  if (stop_record.made_at >= 0) {
+    root.cache->marks[stop_record.made_at] = {stop_record.stop, stop_record.detail};
     return;
   }
   std::vector<Activation*> path;
   bool inside = false;
-  for (Activation* a = trouble.where; a; a = a->outer()) {
+  for (Activation* a = stop_record.where; a; a = a->outer()) {
     path.push_back(a);
     if (a == root.activation) {
       inside = true;
@@ -633,15 +633,15 @@ void Session::mark_trouble(Root& root, const Recorder::Trouble& trouble) {
     }
   }
   if (!inside) {
-    root.cache->marks[root.activation->next()] = {trouble.stop, trouble.detail};
+    root.cache->marks[root.activation->next()] = {stop_record.stop, stop_record.detail};
     return;
   }
   FrameCache* cache = root.cache;
   for (size_t i = path.size(); i-- > 0;) {
     int offset = path[i]->next();
     bool innermost = i == 0;
-    cache->marks[offset] = {innermost ? trouble.stop : Stop::kInner,
-                            innermost ? trouble.detail : text_of(trouble.stop).what.data()};
+    cache->marks[offset] = {innermost ? stop_record.stop : Stop::kInner,
+                            innermost ? stop_record.detail : text_of(stop_record.stop).what.data()};
     if (!innermost) cache = &cache->child(offset, path[i - 1]->code());
   }
 }
@@ -649,21 +649,21 @@ void Session::mark_trouble(Root& root, const Recorder::Trouble& trouble) {
 Director::Go Session::stopped(Activation& activation) {
   Root* root = static_cast<Root*>(activation.note);
   Recorder* recorder = top_ && top_->recorder ? top_->recorder.get() : nullptr;
-  if (!recorder || !recorder->active()) return root ? step_over(*root) : Go::kStepOver;  // it was spoiled just now
+  if (!recorder || !recorder->active()) return root ? step_over(*root) : Go::kStepOver;  // it was invalidated just now
   fault_point("stop");
-  Recorder::Trouble trouble = recorder->trouble();
-  note_break(*(trouble.where ? trouble.where : &activation), trouble.stop, trouble.detail);
+  Recorder::StopRecord stop_record = recorder->stop_record();
+  note_break(*(stop_record.where ? stop_record.where : &activation), stop_record.stop, stop_record.detail);
   if (root && root == top_) {
     std::unique_ptr<Segment> segment = recorder->finish_break();
     bool raises = recorder->failed_flush();
     if (segment) {
-      segment->stop = trouble.stop;
-      segment->detail = trouble.detail;
+      segment->stop = stop_record.stop;
+      segment->detail = stop_record.detail;
       raises = !save(*root, std::move(segment));
     } else if (!raises) {
-      Recorder::Trouble failure = recorder->trouble();
+      Recorder::StopRecord failure = recorder->stop_record();
       note_break(activation, failure.stop, failure.detail);
-      mark_trouble(*root, failure);
+      mark_stop(*root, failure);
     }
     root->recorder.reset();
     end_recording(*root);
@@ -675,7 +675,7 @@ Director::Go Session::stopped(Activation& activation) {
   // Inside an inlined function: this recording cannot be kept.
   Root& owner = *top_;
   recorder->abandon();
-  mark_trouble(owner, trouble);
+  mark_stop(owner, stop_record);
   if (recorder->failed_flush()) return Go::kRaise;
   owner.activation->request_boundary();
   activation.set_semantics(plain_semantics());
@@ -689,10 +689,10 @@ void Session::left(Activation& activation, Exit exit, PyObject* result) {
     top_->recorder->finished(frame_generator(activation.frame()));
   if (!root) {
     if (recording() && exit == Exit::kHandedOver) {
-      Recorder::Trouble trouble{Stop::kHandOver, "an instruction that only CPython executes", -1, &activation};
-      note_break(activation, trouble.stop, trouble.detail);
+      Recorder::StopRecord stop_record{Stop::kHandOver, "an instruction that only CPython executes", -1, &activation};
+      note_break(activation, stop_record.stop, stop_record.detail);
       top_->recorder->abandon();
-      mark_trouble(*top_, trouble);
+      mark_stop(*top_, stop_record);
       top_->activation->request_boundary();
     }
     return;
@@ -732,22 +732,22 @@ void Session::finish_recording(Root& root, Exit exit, PyObject* result) {
       if (!save(root, std::move(segment))) keep_error();
       return;
     }
-    Recorder::Trouble failure = recorder.trouble();
+    Recorder::StopRecord failure = recorder.stop_record();
     note_break(activation, failure.stop, failure.detail);
-    mark_trouble(root, failure);
+    mark_stop(root, failure);
     return;
   }
   PyObject* raised = PyErr_Occurred();
-  Recorder::Trouble trouble;
-  trouble.stop = exit == Exit::kRaised ? Stop::kRaised : Stop::kHandOver;
-  trouble.detail = raised && PyType_Check(raised) ? reinterpret_cast<PyTypeObject*>(raised)->tp_name : "";
-  trouble.where = &activation;
+  Recorder::StopRecord stop_record;
+  stop_record.stop = exit == Exit::kRaised ? Stop::kRaised : Stop::kHandOver;
+  stop_record.detail = raised && PyType_Check(raised) ? reinterpret_cast<PyTypeObject*>(raised)->tp_name : "";
+  stop_record.where = &activation;
   recorder.abandon();
   const ErrorAside aside;
-  note_break(activation, trouble.stop, trouble.detail);
+  note_break(activation, stop_record.stop, stop_record.detail);
   // who presses Ctrl-C does so anywhere: the instruction is not to blame
   const bool interrupted = aside.type() && PyErr_GivenExceptionMatches(aside.type(), PyExc_KeyboardInterrupt);
-  if (!interrupted) mark_trouble(root, trouble);
+  if (!interrupted) mark_stop(root, stop_record);
 }
 
 void Session::missed(Frame* frame) {
@@ -766,7 +766,7 @@ void Session::faulted(Activation& activation, const char* what) {
     if (owner && owner->recorder) {
       bool lost = owner->recorder->active();
       owner->recorder->abandon();
-      if (lost) mark_trouble(*owner, {Stop::kFault, what, -1, &activation});
+      if (lost) mark_stop(*owner, {Stop::kFault, what, -1, &activation});
       owner->activation->request_boundary();
     }
     activation.set_semantics(plain_semantics());

@@ -117,9 +117,9 @@ class Session final : public Director {
   void end_recording(Root& root);
   void finish_recording(Root& root, Exit exit, PyObject* result);  ///< the frame ends; keeps the error that is set
   void keep_error();                                               ///< raised when the call ends
-  /// False: a signal's handler raised while it was compiled. Then nothing is kept, and the next call begins anew.
+  /// False: a signal's handler raised while it was compiled. Then nothing is kept, and the next call begins again.
   bool save(Root& root, std::unique_ptr<Segment> segment);
-  void mark_trouble(Root& root, const Recorder::Trouble& trouble);
+  void mark_stop(Root& root, const Recorder::StopRecord& stop_record);
   void note_break(Activation& where, Stop stop, const std::string& detail);
   void note_fallback(Activation& where, std::string reason, std::string cure);
 

@@ -33,6 +33,8 @@ enum class Stop : unsigned char {
   kHandOver,
   kImport,
   kInstruction,
+  kDisabled,
+  kAsked,
   kFault,
   kCount,
 };
@@ -73,7 +75,7 @@ inline constexpr StopText kStopTexts[] = {
     {Stop::kClassBody, "a class is defined here", "define the class at module level"},
     {Stop::kRaised, "an exception leaves the function: %s",
      "handle the exception inside, or accept that this path runs as in eager"},
-    {Stop::kHandlerExit, "the function stops inside an except block", "move the work behind the except block"},
+    {Stop::kHandlerExit, "the function stops inside an except block", "move the work after the except block"},
     {Stop::kFrameHeld, "an exception that was caught, or something else that holds this frame, is alive here",
      "let it go: what follows runs as in eager"},
     {Stop::kInner, "a function called here contains a break: %s", "see the break inside"},
@@ -89,6 +91,8 @@ inline constexpr StopText kStopTexts[] = {
     {Stop::kHandOver, "CPython has to finish this frame: %s", "none needed: it runs as in eager"},
     {Stop::kImport, "a module is imported for the first time: %s", "import the module at the top of the file"},
     {Stop::kInstruction, "the instruction %s is not recorded", "none needed: it runs as in eager"},
+    {Stop::kDisabled, "%s is marked with torch.compiler.disable", "none needed: it runs as in eager, as it asks"},
+    {Stop::kAsked, "%s asks for a break", "take the call away"},
     {Stop::kFault, "a fault of Magneto's own: %s", "please report it; meanwhile this line runs as in eager"},
 };
 

@@ -39,7 +39,7 @@ struct GradState {
 };
 
 // What Tensor::requires_grad and is_leaf answer, without their virtual calls: this is asked for each parameter at each
-// call. A view may have to make its grad_fn anew before it can answer.
+// call. A view may have to make its grad_fn again before it can answer.
 GradState grad_state(const c10::TensorImpl* impl) {
   const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
   if (!meta) return {false, true, false};
@@ -57,13 +57,17 @@ GradState grad_state(const c10::TensorImpl* impl) {
 PyTypeObject* tensor_base() { return types().base; }
 PyTypeObject* size_type() { return types().size; }
 bool is_tensor(PyObject* object) { return PyType_IsSubtype(Py_TYPE(object), types().base); }
+/// A nested tensor says that its layout is strided, and has no sizes.
+static bool has_sizes(const c10::TensorImpl* impl) {
+  return impl->layout() == c10::kStrided && !impl->key_set().has(c10::DispatchKey::NestedTensor);
+}
+
 bool is_plain_tensor(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (type != types().tensor && type != types().parameter && type != types().buffer) return false;
   const c10::TensorImpl* impl = tensor_of(object).unsafeGetTensorImpl();
   auto keys = impl->key_set();
-  return impl->layout() == c10::kStrided && !keys.has(c10::DispatchKey::Python) &&
-         !keys.has(c10::DispatchKey::NestedTensor) &&
+  return has_sizes(impl) && !keys.has(c10::DispatchKey::Python) &&
          !keys.has_any(c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
                                             c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
                                             c10::DispatchKey::Functionalize})) &&
@@ -81,7 +85,7 @@ TensorMeta TensorMeta::of(PyObject* object) {
   meta.requires_grad = tensor.requires_grad();
   meta.is_leaf = tensor.is_leaf();
   meta.device_index = impl->device().index();
-  if (impl->layout() == c10::kStrided) {
+  if (has_sizes(impl)) {
     meta.offset = impl->storage_offset();
     auto sizes = impl->sizes(), strides = impl->strides();
     meta.sizes_strides.assign(sizes.begin(), sizes.end());
@@ -97,7 +101,7 @@ bool TensorMeta::matches(PyObject* object) const {
 bool TensorMeta::matches(const c10::TensorImpl* impl) const {
   if (impl->key_set() != keys || impl->dtype() != dtype || impl->device().index() != device_index) return false;
   if (grad_state(impl) != GradState{requires_grad, is_leaf, false}) return false;
-  if (impl->layout() != c10::kStrided) return sizes_strides.empty();
+  if (!has_sizes(impl)) return sizes_strides.empty();
   size_t dims = sizes_strides.size() / 2;
   auto sizes = impl->sizes(), strides = impl->strides();
   if (sizes.size() != dims || impl->storage_offset() != offset) return false;
@@ -168,7 +172,7 @@ std::string TensorMeta::difference(PyObject* object) const {
     out << "requires_grad was " << (requires_grad ? "True" : "False");
   } else if (tensor.is_leaf() != is_leaf) {
     out << "is_leaf was " << (is_leaf ? "True" : "False");
-  } else {
+  } else if (has_sizes(impl)) {
     size_t dims = sizes_strides.size() / 2;
     auto sizes = impl->sizes(), strides = impl->strides();
     if (sizes.size() != dims) {

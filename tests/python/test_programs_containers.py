@@ -3,11 +3,14 @@
 import collections
 import dataclasses
 import enum
+import operator
 import typing
 
+import pytest
 import torch
 from torch import ones, randn
 
+import magneto
 from harness import fresh, module_program, same_as_eager
 
 
@@ -366,3 +369,59 @@ def test_whether_a_view_of_a_dict_is_empty():
         return (lambda x: x + (1 if keys else 2)), table
 
     same_as_eager(program, randn(3), change=lambda table: table.clear())
+
+
+def struct_sequences(x):
+    largest, sign = x.max(0), torch.linalg.slogdet(x)
+    values, indices = x.sort(1)
+    return largest.values + values[0], largest.indices, sign.logabsdet * sign[0], x.min(1), len(largest), x.topk(2).indices, largest
+
+
+class Counted:
+    def __init__(self):
+        self.reads = 0
+
+    @property
+    def v(self):
+        self.reads += 1
+        return self.reads
+
+    def times(self, x, n=1):
+        return x * self.v * n
+
+    def __getitem__(self, key):
+        self.reads += 1
+        return key * self.reads
+
+
+SECOND, LENGTH, TIMES = operator.itemgetter(1), operator.attrgetter("ndim"), operator.methodcaller("mul", 3)
+PLAIN_GETTERS = {
+    "an item": lambda x: operator.itemgetter(1)([x, x + 1]),
+    "an item of a dict": lambda x: operator.itemgetter("a")({"a": x * 2}),
+    "several items": lambda x: operator.itemgetter(2, 0)((x, 1, x * 2)),
+    "an attribute": lambda x: x * operator.attrgetter("ndim")(x) + operator.attrgetter("T")(x),
+    "a method": lambda x: operator.methodcaller("sum", 0)(x) + operator.methodcaller("relu")(x),
+    "a method of text": lambda x: x * len(operator.methodcaller("split", "a")("banana")),
+    "from outside": lambda x: TIMES(SECOND((1, x))) + LENGTH(x),
+    "for C code": lambda x: sorted([(x, 2), (x + 1, 1)], key=SECOND)[0][0] + sum(map(operator.itemgetter(0), [(x, 1), (x, 2)])),
+    "struct sequences": struct_sequences,
+}
+GETTERS = PLAIN_GETTERS | {
+    "an attribute of an attribute": lambda x: x + operator.attrgetter("shape.numel")(x)(),
+    "keywords": lambda x: operator.methodcaller("sum", dim=0)(x),
+    "code that counts": lambda x: (lambda c: (operator.attrgetter("v", "v")(c), operator.itemgetter(1, 2)(c), operator.attrgetter("v")(c),
+                                              operator.methodcaller("times", x)(c), operator.methodcaller("times", x, 2)(c), c.reads))(Counted()),
+    "none such": lambda x: operator.itemgetter(5)([x]) if x.ndim > 2 else x,
+}
+
+
+@pytest.mark.parametrize("name", GETTERS)
+def test_getters(name):
+    same_as_eager(GETTERS[name], randn(3, 3))
+
+
+@pytest.mark.needs_capture
+@pytest.mark.parametrize("name", PLAIN_GETTERS)
+def test_getters_are_part_of_a_graph(name):
+    found = magneto.explain(PLAIN_GETTERS[name])(randn(3, 3))
+    assert (found.graph_count, found.break_count) == (1, 0), str(found)

@@ -1,4 +1,4 @@
-// Sizes that change: which of them are symbols, and the sketch beside the recording (capture/sketch.h).
+// Sizes that change: which of them are symbols, and the symbolic trace beside the recording (capture/symbolic_trace.h).
 #include <bit>
 
 #include "capture/hook.h"
@@ -24,7 +24,7 @@ static bool is_marked(PyObject* tensor) {
                   PyDict_GetItemString(dict, "_dynamo_weak_dynamic_indices"));
 }
 
-bool Recorder::wants_sketch() const {
+bool Recorder::wants_symbols() const {
   if (changing_.all || !changing_.paths.empty()) return true;
   for (const auto& [object, entry] : table_)
     if (entry.cls == Info::Class::kOutside && is_tensor(object) && is_marked(object)) return true;
@@ -59,10 +59,10 @@ static std::string words_of_error() {
   return result;
 }
 
-PyObject* Recorder::repeat_in_sketch(PyObject* result, std::span<PyObject* const> operands,
-                                     const std::function<PyObject*(PyObject* const*)>& run,
-                                     std::optional<DoubleRange> lends) {
-  if (!active_ || !sketch_ || !sketch_->alive()) return result;
+PyObject* Recorder::repeat_symbolically(PyObject* result, std::span<PyObject* const> operands,
+                                        const std::function<PyObject*(PyObject* const*)>& run,
+                                        std::optional<DoubleRange> lends) {
+  if (!active_ || !symbolic_ || !symbolic_->alive()) return result;
   Ref live = Ref::take(result);
   Hooked nobody(nullptr);  // symbolic integers are made by Python code
   trace_->leave();
@@ -90,34 +90,34 @@ PyObject* Recorder::repeat_in_sketch(PyObject* result, std::span<PyObject* const
         return std::nullopt;
       };
       for (PyObject* operand : operands) {
-        held.push_back(sketch_->translate(operand, symbol_of));
+        held.push_back(symbolic_->translate(operand, symbol_of));
         counterparts.push_back(held.back().get());
       }
-      if (!sketch_->alive()) return {};
-      sketch_->trace().enter();
+      if (!symbolic_->alive()) return {};
+      symbolic_->trace().enter();
       Ref made = Ref::take(run(counterparts.data() + 1));
-      sketch_->trace().leave();
+      symbolic_->trace().leave();
       return made;
     };
-    const size_t before = sketch_->trace().mark().nodes;
-    Ref sketched = attempt(true);
+    const size_t before = symbolic_->trace().mark().nodes;
+    Ref symbolic = attempt(true);
     // torch wants a float there, and no symbol
-    if (!sketched && reals && sketch_->alive() && sketch_->trace().mark().nodes == before) {
-      if (sketch_->trace().entered()) sketch_->trace().leave();
+    if (!symbolic && reals && symbolic_->alive() && symbolic_->trace().mark().nodes == before) {
+      if (symbolic_->trace().entered()) symbolic_->trace().leave();
       PyErr_Clear();
-      sketched = attempt(false);
+      symbolic = attempt(false);
     }
-    if (!sketched && sketch_->alive()) sketch_->give_up(words_of_error());
-    if (symbols_->fix_unmet()) sketch_->give_up("torch counts with a float that changes");
-    if (sketched && !sketch_->trace().take_unclaimed().empty()) sketch_->give_up("a tensor from nowhere");
-    if (sketched && sketch_->alive()) {
-      live = sketch_->pair(std::move(live), sketched.get(),
-                           [&](PyObject* value, types::Expr expr) { return new_number(value, std::move(expr)); });
+    if (!symbolic && symbolic_->alive()) symbolic_->give_up(words_of_error());
+    if (symbols_->fix_unmet()) symbolic_->give_up("torch counts with a float that changes");
+    if (symbolic && !symbolic_->trace().take_unclaimed().empty()) symbolic_->give_up("a tensor from nowhere");
+    if (symbolic && symbolic_->alive()) {
+      live = symbolic_->pair(std::move(live), symbolic.get(),
+                             [&](PyObject* value, types::Expr expr) { return new_number(value, std::move(expr)); });
       if (!is_value(live.get()) && !is_tensor(live.get()) && !info(live.get())) enter_made(live.get());
     }
   } catch (const std::exception& error) {
-    sketch_->give_up(error.what());
-    if (sketch_->trace().entered()) sketch_->trace().leave();
+    symbolic_->give_up(error.what());
+    if (symbolic_->trace().entered()) symbolic_->trace().leave();
   }
   guards().symbol_count = static_cast<uint32_t>(symbols_->hints().size());  // torch may have counted some
   guards().reals.resize(guards().symbol_count);
@@ -125,9 +125,9 @@ PyObject* Recorder::repeat_in_sketch(PyObject* result, std::span<PyObject* const
   return live.release();
 }
 
-void Recorder::finish_sketch() {
-  if (!sketch_) return;
-  if (sketch_->alive()) {
+void Recorder::finish_symbolic_trace() {
+  if (!symbolic_) return;
+  if (symbolic_->alive()) {
     const auto& conditions = symbols_->conditions();
     guards().conditions.insert(guards().conditions.end(), conditions.begin(), conditions.end());
     for (const aten::Symbols::Counted& counted : symbols_->counted()) {
@@ -156,8 +156,8 @@ void Recorder::finish_sketch() {
     }
     return;
   }
-  segment_->fixed_sizes = sketch_->why();
-  // Without its sketch a graph has numbers where torch took symbols: they are what they are now.
+  segment_->fixed_sizes = symbolic_->why();
+  // Without its symbolic trace a graph has numbers where torch took symbols: they are what they are now.
   for (const graph::Real real : passed_reals_) fix(real, symbols_->hint(real));
   for (const auto& [expr, value] : passed_) guards().conditions.push_back({expr, types::Relation::kEq, value});
   for (const FloatingStep& step : guards().steps)

@@ -1,4 +1,4 @@
-#include "capture/sketch.h"
+#include "capture/symbolic_trace.h"
 
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -49,22 +49,22 @@ bool is_sequence(PyObject* object) {
 
 }  // namespace
 
-void prepare_sketches() {
+void prepare_symbolic_traces() {
   aten::Symbols::set_unwrap(unwrap);
   aten::Symbols::set_inner(inner);
 }
 
-Sketch::Sketch(const aten::Trace& live, std::shared_ptr<aten::Symbols> symbols)
+SymbolicTrace::SymbolicTrace(const aten::Trace& live, std::shared_ptr<aten::Symbols> symbols)
     : live_(live), symbols_(symbols), trace_(std::move(symbols), live) {}
 
-void Sketch::give_up(std::string why) {
+void SymbolicTrace::give_up(std::string why) {
   if (!alive()) return;
   why_ = why.empty() ? "?" : std::move(why);
   counterparts_.clear();
 }
 
-void Sketch::add_input(ValueId live, const at::Tensor& tensor, types::Sizes sizes, types::Sizes strides,
-                       const std::string& name) {
+void SymbolicTrace::add_input(ValueId live, const at::Tensor& tensor, types::Sizes sizes, types::Sizes strides,
+                              const std::string& name) {
   if (!alive() || counterparts_.count(live)) return;
   at::Tensor made = trace_.stand_in(tensor, std::move(sizes), std::move(strides), name);
   if (tensor.requires_grad()) made.set_requires_grad(true);
@@ -72,12 +72,12 @@ void Sketch::add_input(ValueId live, const at::Tensor& tensor, types::Sizes size
   counterparts_[live] = Ref::take(THPVariable_Wrap(std::move(made)));
 }
 
-Ref Sketch::translate(PyObject* operand, const NumberOf& number_of) {
+Ref SymbolicTrace::translate(PyObject* operand, const NumberOf& number_of) {
   if (is_tensor(operand)) {
     const auto value = live_.find(tensor_of(operand));
     const auto found = value ? counterparts_.find(*value) : counterparts_.end();
     if (found != counterparts_.end()) return found->second;
-    give_up("a tensor that the sketch does not know");
+    give_up("a tensor that the symbolic trace does not know");
     return {};
   }
   const auto symbol = number_of(operand);
@@ -100,7 +100,7 @@ Ref Sketch::translate(PyObject* operand, const NumberOf& number_of) {
   return Ref::share(operand);
 }
 
-Ref Sketch::translate_sequence(PyObject* sequence, const NumberOf& number_of) {
+Ref SymbolicTrace::translate_sequence(PyObject* sequence, const NumberOf& number_of) {
   const Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence);
   const bool list = PyList_CheckExact(sequence);
   Ref copy = Ref::take(list ? PyList_New(count) : PyTuple_New(count));
@@ -115,36 +115,36 @@ Ref Sketch::translate_sequence(PyObject* sequence, const NumberOf& number_of) {
   return copy;
 }
 
-Ref Sketch::pair(Ref live, PyObject* sketched, const Tag& tag) {
+Ref SymbolicTrace::pair(Ref live, PyObject* symbolic, const Tag& tag) {
   if (!alive()) return live;
   if (is_tensor(live.get())) {
     const auto value = live_.find(tensor_of(live.get()));
-    if (value && is_tensor(sketched))
-      counterparts_[*value] = Ref::share(sketched);
+    if (value && is_tensor(symbolic))
+      counterparts_[*value] = Ref::share(symbolic);
     else
       give_up("a result that is a tensor in one world only");
     return live;
   }
-  if (auto expr = expression_of(sketched)) {
+  if (auto expr = expression_of(symbolic)) {
     if (!PyLong_CheckExact(live.get()) || symbols_->hint(*expr) != PyLong_AsLongLong(live.get())) {
       give_up("a size that differs from its hint");
       return live;
     }
     return expr->is_constant() ? live : Ref::take(tag(live.get(), std::move(*expr)));
   }
-  if (PyTuple_Check(live.get()) || PyList_CheckExact(live.get())) return pair_sequence(std::move(live), sketched, tag);
+  if (PyTuple_Check(live.get()) || PyList_CheckExact(live.get())) return pair_sequence(std::move(live), symbolic, tag);
   if (PyLong_Check(live.get()) || PyFloat_Check(live.get())) {
     const int same =
-        Py_TYPE(sketched) == Py_TYPE(live.get()) ? PyObject_RichCompareBool(live.get(), sketched, Py_EQ) : 0;
+        Py_TYPE(symbolic) == Py_TYPE(live.get()) ? PyObject_RichCompareBool(live.get(), symbolic, Py_EQ) : 0;
     if (same != 1) give_up("a number that differs");
     PyErr_Clear();
   }
   return live;
 }
 
-Ref Sketch::pair_sequence(Ref live, PyObject* sketched, const Tag& tag) {
+Ref SymbolicTrace::pair_sequence(Ref live, PyObject* symbolic, const Tag& tag) {
   const Py_ssize_t count = PySequence_Fast_GET_SIZE(live.get());
-  if (!(PyTuple_Check(sketched) || PyList_Check(sketched)) || PySequence_Fast_GET_SIZE(sketched) != count) {
+  if (!(PyTuple_Check(symbolic) || PyList_Check(symbolic)) || PySequence_Fast_GET_SIZE(symbolic) != count) {
     give_up("results of different lengths");
     return live;
   }
@@ -152,7 +152,7 @@ Ref Sketch::pair_sequence(Ref live, PyObject* sketched, const Tag& tag) {
   bool replaced = false;
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(live.get(), i);
-    items.push_back(pair(Ref::share(item), PySequence_Fast_GET_ITEM(sketched, i), tag));
+    items.push_back(pair(Ref::share(item), PySequence_Fast_GET_ITEM(symbolic, i), tag));
     replaced = replaced || items.back().get() != item;
   }
   if (!replaced) return live;
@@ -166,22 +166,22 @@ Ref Sketch::pair_sequence(Ref live, PyObject* sketched, const Tag& tag) {
   return live;
 }
 
-std::shared_ptr<aten::Program> Sketch::finish(const std::vector<ValueId>& outputs, const graph::Graph& live,
-                                              std::vector<ValueId>* inputs) {
+std::shared_ptr<aten::Program> SymbolicTrace::finish(const std::vector<ValueId>& outputs, const graph::Graph& live,
+                                                     std::vector<ValueId>* inputs) {
   if (!alive()) return nullptr;
   std::vector<ValueId> ours;
   for (ValueId output : outputs) {
     const auto found = counterparts_.find(output);
     const auto value = found == counterparts_.end() ? std::nullopt : trace_.find(tensor_of(found->second.get()));
     if (!value) {
-      give_up("an output that the sketch does not know");
+      give_up("an output that the symbolic trace does not know");
       return nullptr;
     }
     ours.push_back(*value);
   }
   std::vector<ValueId> taken;
   auto program = trace_.finish(ours, &taken);
-  // An input that only tells a size is one of the sketch alone.
+  // An input that only tells a size is one of the symbolic trace alone.
   if (print(graph::compact(graph::evaluate(program->graph(), symbols_->hints()), nullptr)) != print(live)) {
     give_up("the graphs differ");
     return nullptr;

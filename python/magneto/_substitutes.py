@@ -1,0 +1,48 @@
+"""What recordings enter in the place of functions of torch whose own code cannot be recorded yet."""
+
+import torch
+from torch.utils import _pytree as pytree
+
+from . import _C
+
+try:
+    from torch._higher_order_ops.associative_scan import associative_scan
+except ImportError:  # a version of torch that keeps it elsewhere
+    associative_scan = None
+
+
+def _scan(combine_fn, xs, dim, reverse=False, combine_mode="pointwise"):
+    """associative_scan, one step after the other: torch's own applies vmap, or compiles."""
+    leaves, spec = pytree.tree_flatten(xs)
+    alike = bool(leaves) and all(isinstance(leaf, torch.Tensor) and leaf.shape == leaves[0].shape for leaf in leaves)
+    fits = alike and type(dim) is int and -leaves[0].ndim <= dim < leaves[0].ndim and leaves[0].shape[dim] > 0
+    if not fits or combine_mode != "generic" and not (combine_mode == "pointwise" and all(leaf.is_cuda for leaf in leaves)):
+        return associative_scan(combine_fn, xs, dim, reverse, combine_mode)  # which says why not
+    dim %= leaves[0].ndim
+    slices = [torch.unbind(leaf, dim) for leaf in leaves]
+    steps = range(len(slices[0]))
+    made = {}
+    for step in reversed(steps) if reverse else steps:
+        now = pytree.tree_unflatten([slice[step] for slice in slices], spec)
+        last = combine_fn(last, now) if made else now
+        made[step] = pytree.tree_leaves(last)
+    rows = [torch.stack([made[step][k] for step in steps]) for k in range(len(leaves))]
+    return pytree.tree_unflatten([row.movedim(0, dim) for row in rows], spec)
+
+
+def _one_hot(tensor, num_classes=-1):
+    """one_hot, as torch computes it, without its look at the numbers: scatter_ has one of its own."""
+    if type(num_classes) is not int or num_classes <= 0 or tensor.dtype is not torch.int64 or tensor.numel() == 0:
+        return one_hot(tensor, num_classes)
+    made = torch.zeros(*tensor.shape, num_classes, dtype=tensor.dtype, device=tensor.device)
+    try:
+        return made.scatter_(-1, tensor.unsqueeze(-1), 1)
+    except RuntimeError:
+        pass
+    return one_hot(tensor, num_classes)  # which refuses in its own words
+
+
+one_hot = torch.nn.functional.one_hot
+_C.substitute(one_hot, _one_hot)
+if associative_scan is not None:
+    _C.substitute(associative_scan, _scan)

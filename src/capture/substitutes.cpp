@@ -1,0 +1,28 @@
+// capture/substitutes.cpp
+#include "capture/substitutes.h"
+
+#include <unordered_map>
+
+namespace magneto::capture {
+
+namespace {
+
+std::unordered_map<PyObject*, PyObject*>& substitutes() {
+  static auto* const made = new std::unordered_map<PyObject*, PyObject*>;
+  return *made;
+}
+
+}  // namespace
+
+void substitute(PyObject* original, PyObject* replacement) {
+  PyObject*& known = substitutes()[original];
+  if (!known) Py_INCREF(original);
+  Py_XSETREF(known, Py_NewRef(replacement));
+}
+
+PyObject* substitute_of(PyObject* callable) {
+  const auto found = substitutes().find(callable);
+  return found == substitutes().end() ? nullptr : found->second;
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,13 @@
+// capture/substitutes.h: functions that a recording enters in the place of others, whose own code cannot be recorded.
+#pragma once
+#include <Python.h>
+
+namespace magneto::capture {
+
+/// From now on recordings call `replacement`. Both live as long as the process.
+void substitute(PyObject* original, PyObject* replacement);
+
+/// What stands for a callable; nullptr: nothing does. Borrowed.
+PyObject* substitute_of(PyObject* callable);
+
+}  // namespace magneto::capture

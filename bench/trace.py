@@ -1,6 +1,6 @@
 """What the first call costs: BERT-base inference, above eager's, beside torch.compile(backend="eager").
 
-Each round forgets everything that was compiled and calls anew, the candidates in turns. The first round of a process
+Each round forgets everything that was compiled and calls again, the candidates in turns. The first round of a process
 also imports what tracing needs; it is shown apart.
 
     python bench/trace.py           the table, and status 1 if the bar is broken

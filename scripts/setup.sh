@@ -82,7 +82,7 @@ key=$({ "$PYTHON" -c 'import sys; print(sys.version)'; echo "${wanted[@]}"; cat 
 stamp=$VENV/.magneto-packages
 if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
   if [ -x "$VENV/bin/python" ] && [ "$(minor "$VENV/bin/python" 2>/dev/null)" != "$(minor "$PYTHON")" ]; then
-    say "$VENV holds another Python; made anew"
+    say "$VENV holds another Python; made again"
     rm -rf "$VENV"
   fi
   if [ ! -x "$VENV/bin/python" ]; then

@@ -41,7 +41,7 @@ struct Grid {
 };
 Grid grid_of(const loop::Program& program, const loop::Kernel& kernel);
 
-/// Calls `visit` with every statement, those of loops behind the loop itself.
+/// Calls `visit` with every statement, those of loops after the loop itself.
 template <class Visit>
 void for_each_statement(const std::vector<loop::Statement>& body, const Visit& visit) {
   for (const loop::Statement& s : body) {

@@ -57,7 +57,7 @@ bool begins_at_multiple(const Program& program, TermId id, const Range& r, int64
 
 }  // namespace
 
-// A block of an axis that was cut ends n * k elements behind its begin or at the end of the axis.
+// A block of an axis that was cut ends n * k elements after its begin or at the end of the axis.
 bool is_multiple(const Program& program, const Range& r, int64_t n) {
   if (const auto extent = extent_of(program, r)) return *extent % n == 0;
   const Term &begin = program.term(r.begin), &end = program.term(r.end);

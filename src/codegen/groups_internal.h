@@ -24,7 +24,7 @@ Grouped grouped_of(const loop::Program& program, const loop::Uses& uses, const l
 /// Whether the number of elements is known to be a multiple of n.
 bool is_multiple(const loop::Program& program, const loop::Range& range, int64_t n);
 
-/// Whether all places are known to begin a multiple of n elements behind the begin of their buffers, at the begin of
+/// Whether all places are known to begin a multiple of n elements after the begin of their buffers, at the begin of
 /// the loop: aligned like a group of n, since buffers are.
 bool are_aligned(const loop::Program& program, const std::vector<Grouped::Place>& places, const loop::Range& range,
                  int64_t n);

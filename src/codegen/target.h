@@ -91,7 +91,7 @@ class Target {
   virtual void store(const Access& access, const Value& a, bool of_row) = 0;
   virtual void update(const Access& access, loop::Fold fold, const Value& a, bool atomic, bool of_row) = 0;
 
-  // loops: `carried` are the values that the body changes through `assign`; behind the loop they are what they were
+  // loops: `carried` are the values that the body changes through `assign`; after the loop they are what they were
   // last
   virtual Value variable(std::string_view hint, const Value& first) = 0;
   virtual void assign(Value& variable, const Value& a) = 0;

@@ -3,7 +3,7 @@
 // A loop with vector W and unroll U is written up to three times: W * U elements a step, then W, then one. In the first
 // two, every statement is written for each copy (U of them) with values of W lanes; a term that does not depend on the
 // vector axis is a scalar and is spread over the lanes where it meets one that does. Folds have vector accumulators,
-// joined and folded across their lanes behind the loops.
+// joined and folded across their lanes after the loops.
 //
 // Where threads share a point (target.h), they share the elements of a phase, neighbours reading neighbours; values are
 // scalars, and copies are what one thread computes at once. See the last part of this file.
@@ -705,7 +705,7 @@ class Walker {
   //     for (j = begin + whole + thread; j < end; j += threads) { ... }
   //
   // *Lanes* have a column for each of the first `along` threads; the rows of the phases inside are shared by rows of
-  // threads, and folds are joined across them. All threads stay together, since they meet: those behind the last column
+  // threads, and folds are joined across them. All threads stay together, since they meet: those after the last column
   // compute it once more and store nothing.
 
   struct Way {
@@ -875,7 +875,7 @@ class Walker {
     return target_.where(sharing_->aligned(places, group), all, whole(0));
   }
 
-  // A phase without a loop: `group_` elements side by side, several times, `along_` groups apart. Threads behind the
+  // A phase without a loop: `group_` elements side by side, several times, `along_` groups apart. Threads after the
   // last element compute that one once more; they neither fold nor store it.
 
   /// Of all phases of one length, since one thread must have the same elements in all of them.

@@ -24,7 +24,7 @@ class Passes {
   std::set<std::string, std::less<>> skip;  ///< names of optional passes to leave out
   bool verifies = true;
   bool each = true;  ///< verifies after each pass, so that it can be named; else what the last one leaves
-  std::function<void(std::string_view name, const std::string&)> print;  ///< called with the program behind each pass
+  std::function<void(std::string_view name, const std::string&)> print;  ///< called with the program after each pass
   base::Poll poll;                                                       ///< asked before each pass and stage
   std::function<void(std::string_view name, const loop::Program&)> validate;  ///< called after each pass
 

@@ -128,7 +128,7 @@ struct Validator::State {
   Evaluator& evaluator;
   std::vector<Sample> inputs, constants;
   std::vector<int64_t> symbols;
-  std::optional<std::pair<std::vector<Sample>, std::vector<Sample>>> expected;  ///< outputs, inputs behind them
+  std::optional<std::pair<std::vector<Sample>, std::vector<Sample>>> expected;  ///< outputs, inputs after them
   std::string before;                                                           ///< the stage that they are of
   bool rounds = false;                                                          ///< half types are about
   bool too_long = false;                                                        ///< no loops any more
@@ -299,7 +299,7 @@ void Validator::loops(std::string_view stage, const loop::Program& program, cons
         continue;
       }
       outputs.push_back(sample(out.buffer, out.type));
-      for (size_t k = 0; k < lowered.inputs.size(); ++k)  // an input as it is behind the stores
+      for (size_t k = 0; k < lowered.inputs.size(); ++k)  // an input as it is after the stores
         if (lowered.inputs[k] == out.buffer) outputs.back().memory = inputs[k].memory;
     }
     s.compare(stage, std::move(outputs), std::move(inputs));

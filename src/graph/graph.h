@@ -85,7 +85,7 @@ class Graph {
   ValueId add_value(types::TensorType type);  ///< made by the node that lists it
   NodeId add_node(Node node);                 ///< sets the maker of its outputs that have none
   uint32_t add_place(Place place);            ///< the last place is found again; 0 is "unknown"
-  void truncate(size_t nodes);                ///< forgets all nodes behind the first `nodes`, their values stay
+  void truncate(size_t nodes);                ///< forgets all nodes after the first `nodes`, their values stay
 
   bool comes_from_outside(ValueId id) const;  ///< an input or a constant
 

@@ -48,7 +48,7 @@ class Parser {
     if (!closed) fail("'}'");
     while (next_line()) {
       skip();
-      if (!at_end()) fail("nothing behind '}'");
+      if (!at_end()) fail("nothing after '}'");
     }
     return build();
   }

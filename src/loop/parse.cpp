@@ -357,7 +357,7 @@ class Parser {
     }
     if (name.starts_with("bits_")) {
       const auto dtype = types::parse_dtype(std::string_view(name).substr(5));
-      if (!dtype) in_.fail("an element type behind bits_");
+      if (!dtype) in_.fail("an element type after bits_");
       const TermId a = term();
       in_.expect(")");
       return program_.bits(*dtype, a);

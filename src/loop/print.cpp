@@ -20,7 +20,7 @@
 //   }
 //
 // Terms have Python's precedence. A number without a suffix is f32 when it has a point or an exponent (or is inf, nan),
-// else i64; other types are written behind it: 1.0:f64, 3:i32. Casts are functions named after the type: f32(x).
+// else i64; other types are written after it: 1.0:f64, 3:i32. Casts are functions named after the type: f32(x).
 // A range starts at 0 and is written with <, or says where it starts. What a loop does not mention is 1 (vector,
 // unroll), equal to unroll (accumulators), scalar (tail).
 #include <charconv>

@@ -30,7 +30,7 @@ class Words {
   std::string quoted();
   std::optional<uint64_t> digits();
   bool peek_number();        ///< a literal, with or without a minus
-  bool peek_suffix() const;  ///< :f64 behind a literal
+  bool peek_suffix() const;  ///< :f64 after a literal
   bool peek_range();         ///< i < ... or i in ...
   Literal literal();
   void expect_end();

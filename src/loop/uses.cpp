@@ -49,7 +49,7 @@ void Uses::extend(const Program& program) {
       use.loads |= operand.loads;
       use.reduces |= operand.reduces;
       use.may_fault |= operand.may_fault;
-      if (t.op == Op::kReduce && k == 0)  // the body binds the axes; the ranges behind it do not see them
+      if (t.op == Op::kReduce && k == 0)  // the body binds the axes; the ranges after it do not see them
         std::erase_if(use.axes, [&](AxisId a) { return std::find(t.axes.begin(), t.axes.end(), a) != t.axes.end(); });
     }
   }

@@ -293,7 +293,7 @@ class Verifier {
       if (other != id && program_.storage(other) == program_.storage(id))
         say(name(id), " is stored to through another view, in ", where_);
     if (!stored_.count(id)) return read(id, where_);
-    if (stored_here_.count(id)) say(name(id), " is read behind a store to it, in ", where_);
+    if (stored_here_.count(id)) say(name(id), " is read after a store to it, in ", where_);
     const size_t rank = program_.buffer(id).type.sizes.size();
     const std::vector<TermId> index(load.operands.begin(), load.operands.begin() + static_cast<long>(rank));
     if (!places_.count({id, index})) say(name(id), " is stored to and read at another place, in ", where_);

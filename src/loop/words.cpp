@@ -120,8 +120,8 @@ bool Words::peek_range() {
   skip();
   const size_t length = word_length(0);
   if (length == 0) return false;
-  const std::string_view behind = rest_.substr(length);
-  return behind.starts_with(" < ") || behind.starts_with(" in ");
+  const std::string_view after = rest_.substr(length);
+  return after.starts_with(" < ") || after.starts_with(" in ");
 }
 
 Literal Words::literal() {

@@ -7,7 +7,7 @@
 //   %3: f32[3] = aten::exp(%2)              ->     v3[i] = exp(v0[0, i])
 //
 // An operator that the table does not declare reads and writes whole tensors. Its equation names the buffers; its text
-// is the call's arguments as the graph writes them, with $k for the k-th buffer that is read, and behind it the type
+// is the call's arguments as the graph writes them, with $k for the k-th buffer that is read, and after it the type
 // where the argument is a view of that buffer:
 //
 //   extern "aten::mm" (v0, v1) -> (v2) "$0, $1:f32[4, 3]{1, 4}"

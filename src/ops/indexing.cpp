@@ -136,7 +136,7 @@ Results index_copy(const Call& call) {
 // ---- x[i, :, j] ----------------------------------------------------------------------------------------------------
 
 // Indices and the tensor they select from, brought into the form that torch's kernel iterates over: dimensions before
-// the indices, those of the broadcast indices, dimensions behind. Indexed dimensions have stride 0: the kernel adds the
+// the indices, those of the broadcast indices, dimensions after. Indexed dimensions have stride 0: the kernel adds the
 // positions itself.
 struct Selection {
   TensorType source;
@@ -176,7 +176,7 @@ std::optional<Selection> select(const Call& call) {
     if (!given[i]) order.push_back(i);
   Selection made;
   made.source = TensorType{self->dtype, self->device, {}, {}, 0};
-  size_t before = 0, behind = 0;
+  size_t before = 0, after = 0;
   bool placed = false;
   for (const size_t d : order) {
     if (given[d]) {
@@ -192,7 +192,7 @@ std::optional<Selection> select(const Call& call) {
     }
     made.source.sizes.push_back(self->sizes[d]);
     made.source.strides.push_back(self->strides[d]);
-    ++(placed ? behind : before);
+    ++(placed ? after : before);
   }
   for (const size_t d : order) {
     if (!given[d]) continue;
@@ -211,7 +211,7 @@ std::optional<Selection> select(const Call& call) {
       const bool own = i >= shift && given[d]->sizes[i - shift] == shape[i];
       index.type.strides.push_back(own ? given[d]->strides[i - shift] : Expr(0));
     }
-    surround(behind);
+    surround(after);
     made.indices.push_back(std::move(index));
   }
   return made;

@@ -1,4 +1,4 @@
-// Operators that put tensors together or lay one out anew: cat, stack, repeat, pad, flip, roll, and backward of views.
+// Operators that put tensors together or lay one out again: cat, stack, repeat, pad, flip, roll, and backward of views.
 #include "ops/body.h"
 #include "ops/rules_internal.h"
 
@@ -125,13 +125,13 @@ Results pad(const Call& call) {
 
 // ---- bodies: each element comes from one place of one tensor -------------------------------------------------------
 
-// One piece after the other: where an index lies behind the end of a piece, the next one is asked.
+// One piece after the other: where an index lies after the end of a piece, the next one is asked.
 Element cat_body(Body& b) {
   const auto& list = std::get<std::vector<graph::ValueId>>(b.call.args[0]);
   const auto dim = dimension(b.call, 1, b.index.size());
   if (!dim) return b.decline();
   b.compute_as(b.type.dtype);
-  std::vector<std::pair<Expr, Element>> pieces;  // behind which position, and its element
+  std::vector<std::pair<Expr, Element>> pieces;  // after which position, and its element
   Expr start = 0;
   for (const graph::ValueId id : list) {
     const TensorType& type = b.call.type(id);
@@ -198,11 +198,11 @@ Element pad_body(Body& b) {  // self, pads, value
   Element inside{};
   for (size_t k = 0; k < pads->size() / 2; ++k) {
     const size_t d = sizes.size() - 1 - k;
-    const Expr &before = (*pads)[2 * k], &behind = (*pads)[2 * k + 1];
+    const Expr &before = (*pads)[2 * k], &after = (*pads)[2 * k + 1];
     at[d] = at[d] - b.size(before);
     const auto both = [&](Element more) { inside = inside.valid() ? inside & more : more; };
     if (before != Expr(0)) both(at[d] >= 0);
-    if (behind != Expr(0)) both(at[d] < b.size(sizes[d]));
+    if (after != Expr(0)) both(at[d] < b.size(sizes[d]));
   }
   if (!inside.valid()) return b.at(0, at);
   b.dtype = b.type_of(0).dtype;

@@ -189,7 +189,7 @@ std::optional<TensorType> expanded(const Call& call) {
   for (size_t i = rank; i-- > 0;) {
     const bool is_new = i < shift;
     const Expr size = is_new ? Expr(1) : self->sizes[i - shift];
-    // a new dimension continues the strides behind it
+    // a new dimension continues the strides after it
     Expr stride = is_new ? type.sizes[i + 1] * type.strides[i + 1] : self->strides[i - shift];
     if (type.sizes[i] == Expr(-1)) {
       if (is_new) return std::nullopt;

@@ -15,7 +15,7 @@
 //
 // A kernel writes what an arrow leads to; what has two it reads as well. On a GPU it says more: `run k_t(x, -> t)
 // points s0 threads 128 with s0 scratch 3072` has a block of 128 threads and 3072 bytes of shared memory for each
-// point, and takes the symbol s0 behind its buffers.
+// point, and takes the symbol s0 after its buffers.
 //
 // Sizes are bytes, and expressions of the symbols that are known when the plan is called. A kernel is named; who runs
 // the plan knows the function of that name. Equal kernels have one name, called with other buffers.
@@ -59,7 +59,7 @@ struct Step {
   types::Expr points = 1;               ///< kRun: of the outer space; on a GPU blocks
   int64_t grain = 1;                    ///< kRun: points that are worth a thread
   int threads = 0;                      ///< kRun: of a block, on a GPU; 0: on a CPU
-  std::vector<uint32_t> symbols;        ///< kRun on a GPU: those that the kernel takes, behind its buffers
+  std::vector<uint32_t> symbols;        ///< kRun on a GPU: those that the kernel takes, after its buffers
   types::Expr scratch;                  ///< kRun: bytes of kept rows, for each thread; on a GPU for each block
   std::string arguments;                ///< kCall: known to the caller alone
   friend bool operator==(const Step&, const Step&) = default;

@@ -3,7 +3,7 @@
 //
 // Places that are numbers are kept in order while their buffers live, so that each is compared with its two neighbours
 // only. Places that are expressions are slots: one buffer at a time, each as large as its largest buffer, one slot
-// behind the other; which comes first is guessed from an example and then proved.
+// after the other; which comes first is guessed from an example and then proved.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -137,7 +137,7 @@ class Verifier {
       if (at && *at < 0) say(buffer.name, " begins before the arena");
       if (at && bytes) {
         if (plan_.arena.is_constant() && *at + *bytes > plan_.arena.value_or(0))
-          say(buffer.name, " ends behind the arena");
+          say(buffer.name, " ends beyond the arena");
         fixed.emplace_back(b);
         numbers.end = std::max(numbers.end.value_or(0), *at + *bytes);
         continue;
@@ -257,7 +257,7 @@ class SignatureVerifier {
     return false;
   }
   bool is_outside(BufferId id) const { return plan_[id].place == Place::kIn || plan_[id].place == Place::kConstant; }
-  /// Memory that is still there behind the last step.
+  /// Memory that is still there after the last step.
   bool stays(BufferId id) const {
     return is_outside(id) || plan_[id].place == Place::kOut || plan_[id].place == Place::kCall;
   }
@@ -266,7 +266,8 @@ class SignatureVerifier {
     const types::TensorType& t = type(id);
     if (t.sizes.size() != t.strides.size()) return say(name(id), " has a type without strides");
     if (!is_outside(id) && plan_[id].place != Place::kTemp && !(t.offset == Expr(0)))
-      say(name(id), " is made for this run, but begins ", to_string(t.offset), " elements behind its memory");
+      say(name(id), " is made for this run, but begins ", to_string(t.offset),
+          " elements after the begin of its memory");
     if (std::find(t.sizes.begin(), t.sizes.end(), Expr(0)) != t.sizes.end()) return;
     const auto before = prover_.mark();
     Expr last = t.offset;
@@ -325,7 +326,7 @@ class SignatureVerifier {
 
   // ---- calls -------------------------------------------------------------------------------------------------------
 
-  /// $1:f32[4, 3]{1, 4}+2 is a part of the second buffer; behind -> stands a $ for each result.
+  /// $1:f32[4, 3]{1, 4}+2 is a part of the second buffer; after -> stands a $ for each result.
   void call(const Step& s) {
     if (s.name == "magneto::sort") return sort(s);
     std::string_view text = s.arguments;

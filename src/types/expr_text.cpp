@@ -35,7 +35,7 @@ std::string print(const Atom& a, bool alone) {
     case Atom::Kind::kMin:
     case Atom::Kind::kMax: {
       std::string text = a.kind == Atom::Kind::kMin ? "min(" : "max(";
-      // a number reads better behind the symbols: max(s0, 3)
+      // a number reads better after the symbols: max(s0, 3)
       std::string number;
       bool first = true;
       for (const Expr& operand : a.operands) {

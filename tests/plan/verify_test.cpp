@@ -64,7 +64,7 @@ TEST(PlanVerify, BuffersHoldTheirTypes) {
   s = {};
   s.signature.types[3] = type("f32[3, 3]{4, 1}+1");
   s.signature.stores = {};
-  EXPECT_EQ(s.broken(), "z is made for this run, but begins 1 elements behind its memory\n");
+  EXPECT_EQ(s.broken(), "z is made for this run, but begins 1 elements after the begin of its memory\n");
   s = {};
   s.signature.types.pop_back();
   EXPECT_EQ(s.broken(), "there are 3 types for 4 buffers\n");

@@ -298,7 +298,7 @@ class CudaTarget : public CTarget, public Sharing {
 
   static int bytes_at_once(Dtype d, int group) { return std::min(16, static_cast<int>(types::item_size(d)) * group); }
 
-  /// A few elements that lie behind one another, aligned so that one instruction moves up to 16 bytes of them.
+  /// A few elements that lie one after the other, aligned so that one instruction moves up to 16 bytes of them.
   std::string group_type(Dtype d, int group) {
     const std::string name = concat(types::name(d), "x", group);
     need(name, [&] {

@@ -221,7 +221,7 @@ Value LlvmTarget::extreme(Op op, const Value& a, const Value& b) {
   }
   if (machine_.isa == Machine::Isa::kNeon) return intrinsic(op == Op::kMax ? "maximum" : "minimum", {&a, &b});
   // NaN wins: b when the comparison is false because b is one, which is what one instruction does; then a. Of a fold, b
-  // is what was folded so far: only that instruction and the choice behind it wait for the step before.
+  // is what was folded so far: only that instruction and the choice after it wait for the step before.
   if (is_number(b)) return where(compare(op == Op::kMax ? Op::kGt : Op::kLt, b, a), b, a);
   const Value better = where(compare(op == Op::kMax ? Op::kGt : Op::kLt, a, b), a, b);
   return is_number(a) ? better : where(compare(Op::kNe, a, a), a, better);

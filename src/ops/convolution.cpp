@@ -7,12 +7,10 @@ namespace magneto::ops {
 
 namespace {
 
-bool is_row_major(const TensorType& type) { return type.strides == types::contiguous_strides(type.sizes); }
-
 // The format of results. With one or three dimensions only row-major operands have a certain answer.
 std::optional<MemoryFormat> result_format(const Call& call, const TensorType& input, const TensorType& weight) {
   if (input.sizes.size() != 4)
-    return is_row_major(input) && is_row_major(weight) ? std::optional(MemoryFormat::kContiguous) : std::nullopt;
+    return row_major(call, input) && row_major(call, weight) ? std::optional(MemoryFormat::kContiguous) : std::nullopt;
   const auto of_input = suggested_format(call, input), of_weight = suggested_format(call, weight);
   if (!of_input || !of_weight) return std::nullopt;
   return *of_input == MemoryFormat::kContiguous ? of_weight : of_input;
@@ -56,21 +54,20 @@ std::optional<Sizes> convolved(const Call& call, const TensorType& input, const 
     return std::nullopt;
   Sizes sizes = {input.sizes[0], out_channels};
   for (size_t i = 0; i < rank; ++i) {
-    const auto n = fixed_size(call, input.sizes[i + 2]), kernel = fixed_size(call, weight.sizes[i + 2]);
+    const Expr& n = input.sizes[i + 2];
+    const auto kernel = fixed_size(call, weight.sizes[i + 2]);
     const int64_t stride = shape.stride[i], padding = shape.padding[i], dilation = shape.dilation[i];
-    if (!n || !kernel || stride <= 0 || dilation <= 0 || padding < 0) return std::nullopt;
-    int64_t size = 0;
+    if (!kernel || stride <= 0 || dilation <= 0 || padding < 0) return std::nullopt;
     if (shape.transposed) {
       const int64_t more = shape.output_padding[i];
       if (more < 0 || (more >= stride && more >= dilation)) return std::nullopt;
-      size = (*n - 1) * stride - 2 * padding + dilation * (*kernel - 1) + more + 1;
+      sizes.push_back((n - 1) * stride - 2 * padding + dilation * (*kernel - 1) + more + 1);
     } else {
-      const int64_t room = *n + 2 * padding - dilation * (*kernel - 1) - 1;
-      if (room < 0) return std::nullopt;
-      size = room / stride + 1;
+      const Expr room = n + 2 * padding - dilation * (*kernel - 1) - 1;
+      if (less(call, room, 0) != false) return std::nullopt;
+      sizes.push_back(Expr::floor_div(room, stride) + 1);
     }
-    if (size <= 0) return std::nullopt;
-    sizes.push_back(size);
+    if (!known(less(call, 0, sizes.back()))) return std::nullopt;
   }
   return sizes;
 }
@@ -123,7 +120,7 @@ Results fft(const Call& call) {
   if (!self || !dims || dims->size() != 1 || (self->dtype != Dtype::kC64 && self->dtype != Dtype::kC128))
     return std::nullopt;
   const auto dim = dimension((*dims)[0], self->sizes.size());
-  if (!dim || *dim + 1 != self->sizes.size() || !is_row_major(*self)) return std::nullopt;
+  if (!dim || *dim + 1 != self->sizes.size() || !row_major(call, *self)) return std::nullopt;
   if (self->device != Device{} || is_empty(call, self->sizes) != false) return std::nullopt;
   return just(fresh(self->dtype, self->device, self->sizes));
 }

@@ -104,6 +104,10 @@ std::optional<Sizes> dense_strides(const Call& call, const TensorType& type) {
 
 }  // namespace
 
+bool row_major(const Call& call, const TensorType& type) {
+  return same(call, type.strides, types::contiguous_strides(type.sizes));
+}
+
 Truth contiguous(const Call& call, const TensorType& type) {
   if (types::is_contiguous(type)) return true;
   const Truth empty = is_empty(call, type.sizes);

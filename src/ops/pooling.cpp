@@ -29,15 +29,18 @@ std::optional<Window> average_window(const Call& call, size_t at) {
 namespace {
 
 // One dimension of the result. The last window starts inside the image or the padding to its left.
-std::optional<int64_t> windows(const Call& call, const Expr& size, int64_t kernel, int64_t stride, int64_t padding,
-                               int64_t dilation, bool ceil_mode) {
-  const auto n = fixed_size(call, size);
-  if (!n || kernel <= 0 || stride <= 0 || dilation <= 0 || padding < 0 || padding > kernel / 2) return std::nullopt;
-  const int64_t room = *n + 2 * padding - dilation * (kernel - 1) - 1;
-  const int64_t rounded = room + (ceil_mode ? stride - 1 : 0);
-  int64_t count = (rounded >= 0 ? rounded / stride : -1) + 1;
-  if (ceil_mode && (count - 1) * stride >= *n + padding) --count;
-  return count > 0 ? std::optional(count) : std::nullopt;
+std::optional<Expr> windows(const Call& call, const Expr& size, int64_t kernel, int64_t stride, int64_t padding,
+                            int64_t dilation, bool ceil_mode) {
+  if (kernel <= 0 || stride <= 0 || dilation <= 0 || padding < 0 || padding > kernel / 2) return std::nullopt;
+  const Expr rounded = size + 2 * padding - dilation * (kernel - 1) - 1 + (ceil_mode ? stride - 1 : 0);
+  if (less(call, rounded, 0) != false) return std::nullopt;
+  Expr count = Expr::floor_div(rounded, stride) + 1;
+  if (ceil_mode) {
+    const Truth fits = less(call, (count - 1) * stride, size + padding);
+    if (!fits) return std::nullopt;
+    if (!*fits) count = count - 1;
+  }
+  return known(less(call, 0, count)) ? std::optional(count) : std::nullopt;
 }
 
 std::optional<Sizes> pooled(const Call& call, const TensorType& self, const Window& window) {

@@ -164,6 +164,10 @@ bool number_fits(const Call& call, size_t i, Dtype dtype) {
   if (i < call.args.size() && std::holds_alternative<bool>(call.args[i])) return true;
   if ((types::is_floating(dtype) || types::is_complex(dtype)) && converts_real(call, i)) return true;
   const auto value = real(call, i);
+  if (const auto symbol = value ? std::nullopt : integer(call, i)) {  // any of 64 bits
+    if (dtype == Dtype::kI64 || dtype == Dtype::kBool) return true;
+    return dtype != Dtype::kF16 && (types::is_floating(dtype) || types::is_complex(dtype));
+  }
   return value && number_fits(*value, dtype);
 }
 

@@ -89,6 +89,7 @@ Truth is_empty(const Call& call, const Sizes& sizes);  ///< has no elements
 // ---- layouts (layout.cpp) ------------------------------------------------------------------------------------------
 
 Truth contiguous(const Call& call, const TensorType& type);
+bool row_major(const Call& call, const TensorType& type);  ///< it has the strides of a fresh tensor, all of them
 Truth contiguous_in(const Call& call, const TensorType& type, MemoryFormat format);
 Truth dense(const Call& call, const TensorType& type);  ///< non-overlapping and dense
 std::optional<MemoryFormat> suggested_format(const Call& call, const TensorType& type);

@@ -319,15 +319,20 @@ Results pieces(const TensorType& self, size_t dim, const Sizes& lengths) {
 }
 Results split(const Call& call) {
   const TensorType* self = tensor(call, 0);
-  const auto length = number(call, 1);
-  if (!self || self->sizes.empty() || !length || *length < 0) return std::nullopt;
+  const auto length = integer(call, 1);
+  if (!self || self->sizes.empty() || !length) return std::nullopt;
   const auto dim = dimension(call, 2, self->sizes.size());
   if (!dim) return std::nullopt;
-  const auto size = fixed_size(call, self->sizes[*dim]);
-  if (!size || (*length == 0 && *size != 0)) return std::nullopt;
-  Sizes lengths;
-  for (int64_t at = 0; at < *size; at += *length) lengths.push_back(std::min(*length, *size - at));
-  if (lengths.empty()) lengths.push_back(0);
+  const Expr& size = self->sizes[*dim];
+  if (known(equal(call, size, 0))) {
+    if (less(call, *length, 0) != false) return std::nullopt;
+    return pieces(*self, *dim, {0});
+  }
+  if (!known(less(call, 0, *length))) return std::nullopt;
+  const auto count = fixed_size(call, Expr::floor_div(size + *length - 1, *length));
+  if (!count || *count < 1) return std::nullopt;
+  Sizes lengths(static_cast<size_t>(*count), *length);
+  lengths.back() = size - *length * (*count - 1);
   return pieces(*self, *dim, lengths);
 }
 Results split_with_sizes(const Call& call) {

@@ -8,17 +8,19 @@
 
 namespace magneto::aten {
 
+std::vector<c10::Device> random_devices(const graph::Graph& graph, const graph::Node& node) {
+  std::vector<c10::Device> devices;
+  if (!operator_named(node.op).random) return devices;
+  for (const graph::ValueId id : node.outputs)
+    if (id.valid()) devices.push_back(to_torch(graph.value(id).type.device));
+  return devices;
+}
+
 std::vector<c10::Device> random_devices(const graph::Graph& graph) {
   std::vector<c10::Device> devices;
-  for (const graph::Node& node : graph.nodes()) {
-    const Operator& op = operator_named(node.op);
-    if (!op.random) continue;
-    for (const graph::ValueId id : node.outputs) {
-      if (!id.valid()) continue;
-      const c10::Device device = to_torch(graph.value(id).type.device);
+  for (const graph::Node& node : graph.nodes())
+    for (const c10::Device device : random_devices(graph, node))
       if (std::find(devices.begin(), devices.end(), device) == devices.end()) devices.push_back(device);
-    }
-  }
   return devices;
 }
 

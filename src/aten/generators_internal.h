@@ -9,7 +9,8 @@
 
 namespace magneto::aten {
 
-/// The devices whose generators the operators of a graph draw from.
+/// The devices whose generators an operator, or any of a graph, draws from.
+std::vector<c10::Device> random_devices(const graph::Graph& graph, const graph::Node& node);
 std::vector<c10::Device> random_devices(const graph::Graph& graph);
 
 /// The states of the generators of these devices; undefined where they cannot be had.

@@ -11,7 +11,7 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-#include "aten/matmul_internal.h"
+#include "aten/symbolic_key_internal.h"
 
 namespace magneto::aten {
 

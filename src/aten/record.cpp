@@ -528,7 +528,6 @@ class Recording {
       const types::TensorType& type = state_.graph.value(value_at(place.argument, place.item)).type;
       for (const types::Expr& size : type.sizes) state_.symbols->fix(size);
       for (const types::Expr& stride : type.strides) state_.symbols->fix(stride);
-      state_.symbols->fix(type.offset);
     }
     return results;
   }
@@ -638,6 +637,7 @@ class Recording {
   bool run_at_once() {
     state_.must_compute(op_.name);
     state_.run_recorded();
+    state_.draws_at_once = state_.draws_at_once || op_.random;
     try {
       const KeptVersions kept(op_, c10::ArrayRef<c10::IValue>(stack_).slice(begin_));
       run_below(op_.handle, &stack_);

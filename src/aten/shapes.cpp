@@ -34,8 +34,10 @@ class Twins {
                              c10::GetAllocator(c10::kMeta), /*resizable=*/true);
     at::Tensor twin = at::detail::make_tensor<c10::TensorImpl>(
         std::move(storage), c10::DispatchKeySet(c10::DispatchKey::Meta), impl.dtype());
-    twin.unsafeGetTensorImpl()->set_sizes_and_strides(impl.sizes(), impl.strides(), impl.storage_offset());
-    twins_.push_back({twin, original, argument, item});
+    // Where it begins says nothing of the shapes of others.
+    const types::Expr offset = type_of(impl).offset;
+    twin.unsafeGetTensorImpl()->set_sizes_and_strides(impl.sizes(), impl.strides(), offset.value_or(0));
+    twins_.push_back({twin, original, argument, item, offset});
     return twin;
   }
 
@@ -54,7 +56,11 @@ class Twins {
       result.kind = same ? Kind::kSame : Kind::kView;
       result.of = twin.argument;
       result.item = twin.item;
-      if (same) return result;
+      if (same) {
+        result.type.offset = twin.offset;
+        return result;
+      }
+      if (!twin.offset.is_constant()) return std::nullopt;
     }
     if (result.kind == Kind::kFresh) {
       for (const c10::Storage& storage : fresh_)
@@ -69,6 +75,7 @@ class Twins {
     at::Tensor tensor;
     const c10::StorageImpl* original;
     int argument, item;
+    types::Expr offset;
   };
   c10::SmallVector<Twin, 6> twins_;
   c10::SmallVector<c10::Storage, 2> fresh_;

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "aten/foreign_internal.h"
+#include "aten/generators_internal.h"
 #include "aten/operators_internal.h"
 #include "aten/pending_impl_internal.h"
 #include "aten/trace.h"
@@ -118,6 +119,9 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   std::vector<at::Tensor> constants;
   std::vector<graph::ValueId> unclaimed;
   uint32_t place = 0;
+
+  Drawn drawn;                 ///< by what was recorded and run
+  bool draws_at_once = false;  ///< random numbers, by an operator that ran at once
 
   std::function<void()> before_run;  ///< as Trace::set_before_run
 

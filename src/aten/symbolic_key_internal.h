@@ -1,4 +1,4 @@
-// aten/matmul_internal.h: the key under which a symbolic trace sees aten::matmul before torch takes it apart.
+// aten/symbolic_key_internal.h: the key under which a symbolic trace sees operators before torch takes them apart.
 #pragma once
 #include <c10/core/DispatchKey.h>
 

@@ -5,10 +5,12 @@
 
 #include "aten/convert_internal.h"
 #include "aten/foreign_internal.h"
-#include "aten/matmul_internal.h"
+#include "aten/operators_internal.h"
 #include "aten/program.h"
 #include "aten/state_internal.h"
+#include "aten/symbolic_key_internal.h"
 #include "aten/symbols.h"
+#include "aten/undo.h"
 #include "base/check.h"
 
 namespace magneto::aten {
@@ -121,6 +123,20 @@ void Trace::flush(std::string_view) {
   state_->run_recorded();
 }
 
+bool Trace::flush_without_effect() {
+  Lock lock(*state_);
+  const graph::Graph& graph = state_->graph;
+  const Undo::Plan written = undo_plan(graph);
+  if (!written.inputs.empty() || !written.is_complete || state_->draws_at_once) return false;
+  for (const graph::Node& node : graph.nodes())
+    if (operator_named(node.op).is_foreign) return false;
+  try {
+    state_->run_recorded();
+  } catch (...) {  // the program meets it again
+  }
+  return state_->drawn.take_back();
+}
+
 void Trace::set_before_run(std::function<void()> release) {
   Lock lock(*state_);
   state_->before_run = std::move(release);
@@ -146,11 +162,13 @@ ValueId Trace::add_input(const at::Tensor& tensor, std::string name) {
   return value;
 }
 
-at::Tensor Trace::stand_in(const at::Tensor& tensor, types::Sizes sizes, types::Sizes strides, std::string name) {
+at::Tensor Trace::stand_in(const at::Tensor& tensor, types::Sizes sizes, types::Sizes strides, types::Expr offset,
+                           std::string name) {
   Lock lock(*state_);
   types::TensorType type = type_of(*tensor.unsafeGetTensorImpl());
   type.sizes = std::move(sizes);
   type.strides = std::move(strides);
+  type.offset = std::move(offset);
   base::check(state_->symbols != nullptr, "trace: a stand-in outside a symbolic trace");
   return state_->make_stand_in(tensor, std::move(type), std::move(name));
 }

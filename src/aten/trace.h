@@ -48,6 +48,9 @@ class Trace {
 
   /// Runs everything that was recorded and not yet run. Throws what the operators throw.
   void flush(std::string_view why);
+  /// The same for a program that is to begin again: no error, and the generators are back where they were when the
+  /// trace began. False: an operator has changed something else outside, or may have.
+  bool flush_without_effect();
   /// Called before recorded operators are run, in the thread that runs them, with or without the GIL: whoever keeps
   /// tensors of the trace that the program let go lets go of them now. Must not throw.
   void set_before_run(std::function<void()> release);
@@ -58,7 +61,8 @@ class Trace {
   /// Registers a tensor from outside as an input (once; the same id ever after). `name` is for readers.
   graph::ValueId add_input(const at::Tensor& tensor, std::string name);
   /// SymbolicTrace: a new input that stands for `tensor`, with the same aliasing among them as among the tensors.
-  at::Tensor stand_in(const at::Tensor& tensor, types::Sizes sizes, types::Sizes strides, std::string name);
+  at::Tensor stand_in(const at::Tensor& tensor, types::Sizes sizes, types::Sizes strides, types::Expr offset,
+                      std::string name);
   /// SymbolicTrace: a new input of this type, with memory of its own.
   at::Tensor stand_in(types::TensorType type, std::string name);
   /// A tensor of the caller that belongs to the graph.

@@ -13,6 +13,10 @@
 
 namespace magneto::capture {
 
+std::string offset_path(const std::string& tensor) { return tensor + ".storage_offset()"; }
+
+bool is_offset(const std::string& path) { return path.ends_with(".storage_offset()"); }
+
 std::string size_path(const std::string& tensor, size_t dimension) {
   return tensor + ".size(" + std::to_string(dimension) + ")";
 }
@@ -384,6 +388,9 @@ bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::ve
     take_words();
   }
   if (!check_dicts(context, why, changed)) return false;
+  for (const WeakGuard& g : weak_references)
+    if (PyWeakref_GET_OBJECT(g.reference.get()) != g.referent)
+      return miss([] { return std::string("a weak reference refers to another object, or to none"); });
   for (SequenceGuard& g : lists)
     for (size_t i = 0; i < g.symbols.size(); ++i)
       if (g.symbols[i] >= 0 && !take_symbol(context, g.symbols[i], PyList_GET_ITEM(g.object.get(), i)))
@@ -560,13 +567,15 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
                return "the type of " + sources.describe(step.target) + " is now " + Py_TYPE(target)->tp_name;
              });
     case Kind::kTensor:
-      if (step.meta.matches(target) && (step.meta.symbols.empty() || step.meta.take_symbols(target, context.symbols)))
+      if (step.meta.matches(target) && (!step.meta.has_symbols() || step.meta.take_symbols(target, context.symbols)))
         return true;
       if (changed && is_tensor(target)) {
         const auto sizes = tensor_of(target).sizes();
         const size_t dims = step.meta.sizes_strides.size() / 2;
         for (size_t d = 0; d < dims && sizes.size() == dims; ++d)
           if (sizes[d] != step.meta.sizes_strides[d]) changed->push_back(size_path(sources.describe(step.target), d));
+        if (sizes.size() == dims && tensor_of(target).storage_offset() != step.meta.offset)
+          changed->push_back(offset_path(sources.describe(step.target)));
       }
       return miss([&] {
         return sources.describe(step.target) + ": " +

@@ -25,6 +25,8 @@ namespace magneto::capture {
 
 /// How the size of a dimension is called in `changed` of a check and in messages: x.size(0).
 std::string size_path(const std::string& tensor, size_t dimension);
+std::string offset_path(const std::string& tensor);            ///< the same of where it begins: x.storage_offset()
+bool is_offset(const std::string& path);                       ///< one of these
 std::string item_path(const std::string& list, size_t index);  ///< the same of a list's element: rates[0]
 
 /// Objects without identity: equal means interchangeable. Floats compare by bits, tuples element by element with types.
@@ -113,6 +115,10 @@ struct StateGuard {
   std::string name;
   Ref kwnames;
 };  ///< calling it again gives the same
+struct WeakGuard {
+  Ref reference;
+  PyObject* referent;  ///< not owned: an object at this address that it refers to is that object
+};
 struct MemberRead {
   Ref object, name, result;
   SourceId source;
@@ -181,6 +187,7 @@ class GuardProgram {
   std::vector<TensorGuard> tensors;
   std::vector<StateGuard> states;
   std::vector<MemberRead> reads;
+  std::vector<WeakGuard> weak_references;
   std::vector<FloatingStep> steps;
   std::vector<types::Expr> numbers;  ///< ints that the program computes from symbols: they must fit 64 bits
   std::vector<types::Condition> conditions;

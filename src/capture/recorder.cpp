@@ -404,7 +404,7 @@ void Recorder::invalidate_by_read(Activation& self, const std::string& name) {
 void Recorder::after_instruction(Activation& self) try {
   if (has_ends_) end_with_code(self);
   if (!active_) return;
-  const bool has_read = trace_->data_reads() != 0;
+  const bool has_read = trace_->data_reads() != 0 && raised_by_.empty();  // one that raises may have read
   if (!has_read && !trace_->has_unclaimed() && loose_.empty()) return;
   const ErrorAside aside;
   if (!loose_.empty()) {
@@ -504,6 +504,56 @@ void Recorder::abandon() {
   }
 }
 
+bool Recorder::holds_what_it_held(PyObject* dict, PyObject* key) {
+  if (!dict || !PyDict_CheckExact(dict) || !PyUnicode_CheckExact(key)) return false;
+  const auto found = replaced_.find(dict);
+  if (found == replaced_.end()) return false;
+  for (const auto& [place, before] : found->second)
+    if (PyUnicode_Compare(place.get(), key) == 0) return PyDict_GetItemWithError(dict, key) == before.get();
+  return false;
+}
+
+// Whether all that effects changed is as it was: entries of dicts, the state of torch, values of context variables.
+bool Recorder::effects_are_undone() {
+  std::unordered_set<PyObject*> variables;
+  for (size_t n = 0; n < effects_.size(); ++n) {
+    const Pending& effect = effects_[n];
+    if (effect.kind == Effect::Kind::kSetAttr || effect.kind == Effect::Kind::kSetItem) {
+      PyObject* const target = effect.target.get();
+      if (!holds_what_it_held(effect.kind == Effect::Kind::kSetAttr ? instance_dict(target) : target, effect.key.get()))
+        return false;
+      continue;
+    }
+    if (effect.kind != Effect::Kind::kCall) return false;
+    const std::string name = callable_name(effect.callable.get());
+    if (name.starts_with("torch.")) continue;  // seen below
+    if (!name.starts_with("_contextvars.ContextVar.")) return false;
+    PyObject* const variable = effect.args[0].get();
+    if (!variables.insert(variable).second) continue;
+    const auto token = std::find_if(table_.begin(), table_.end(), [&](const auto& entry) {
+      return entry.second.cls == Info::Class::kEffect && entry.second.index == static_cast<int>(n);
+    });
+    if (token == table_.end()) return false;  // it begins with a reset
+    const Ref before = Ref::take(PyObject_GetAttrString(token->first, "old_value"));
+    PyObject* now = nullptr;
+    if (!before || PyContextVar_Get(variable, nullptr, &now) < 0) return false;
+    const Ref held = Ref::take(now);
+    const bool was_missing = strcmp(Py_TYPE(before.get())->tp_name, "Token.MISSING") == 0;
+    if (now != (was_missing ? nullptr : before.get())) return false;
+  }
+  return segment_->guards.state == StateWord::now();
+}
+
+bool Recorder::abandon_unseen() {
+  if (!std::exchange(active_, false)) return false;
+  const ErrorAside aside;
+  trace_->leave();
+  if (effects_are_undone() && trace_->flush_without_effect()) return true;
+  if (!flush()) PyErr_Clear();
+  failed_flush_ = false;
+  return false;
+}
+
 // ---------------------------------------------------------------------------------------------------- the end
 
 // Objects that can neither change nor be told apart from an equal one.
@@ -596,6 +646,10 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
   bool flushed = flush();
   trace_->leave();
   if (!flushed) return nullptr;
+  if (!raised_by_.empty()) {
+    stop_record_ = {Stop::kRaised, raised_by_, -1, &root_};
+    return nullptr;
+  }
   if (!returns && inside_handler()) {  // which exception is being handled is no slot: the raising instruction is
                                        // stepped over next time
     stop_record_ = {Stop::kHandlerExit, "", caught_at_, &root_};

@@ -67,6 +67,8 @@ class Recorder final : public Semantics, public Provenance {
   std::unique_ptr<Segment> finish_break();
   /// Ends it without a segment.
   void abandon();
+  /// The same for a call that is made again. False: something outside has changed since it began.
+  bool abandon_unseen();
   void lose(const char* function);  ///< a frame of it ran unseen: what was recorded is not all
   bool failed_flush() const { return failed_flush_; }
 
@@ -123,6 +125,9 @@ class Recorder final : public Semantics, public Provenance {
   void after_instruction(Activation&) override;
   void returned_to_c(Activation&, PyObject* result) override;
 
+  /// Whether torch.compiler.is_compiling() is True here, and whether anybody has asked.
+  bool tells_of_compiler = true;
+  bool has_told() const { return has_told_; }
   /// Called when the recording is invalidated, while the frames of stop_record() are alive.
   std::function<void()> invalidated;
   /// Marks of the root's frame: instructions that are not to be recorded.
@@ -189,6 +194,8 @@ class Recorder final : public Semantics, public Provenance {
   std::unique_ptr<Segment> finish(bool returns, PyObject* result);
   bool flush();  ///< false: a Python error is set
   bool is_constant_tuple(PyObject* object);
+  bool effects_are_undone();
+  bool holds_what_it_held(PyObject* dict, PyObject* key);
 
   // recorder_reads.cpp: guards
   /// `as_it_was`: read from what the parent held before the program changed it.
@@ -212,6 +219,7 @@ class Recorder final : public Semantics, public Provenance {
   void guard_cell(PyObject* cell);
   void guard_partial(PyObject* partial);
   void guard_callee(PyObject* object);
+  void guard_reference(PyObject* reference);                 ///< a weak one
   bool callable_from_c(Activation& self, PyObject* object);  ///< C code may call it: what it does is seen, or nothing
   static bool is_partial(PyObject* object) { return strcmp(Py_TYPE(object)->tp_name, "functools.partial") == 0; }
   void guard_identity(PyObject* left, PyObject* right);
@@ -237,6 +245,9 @@ class Recorder final : public Semantics, public Provenance {
   types::Expr new_symbol(int64_t hint);
   PyObject* new_number(PyObject* value, types::Expr expr);  ///< a fresh int (of 64 bits) that carries the expression
   std::optional<types::Expr> computed(int which, PyObject* left, PyObject* right);
+  std::optional<bool> known_truth(PyObject* tensor);
+  std::optional<bool> equal_elements(Activation& self, PyObject* left, PyObject* right);  ///< nothing: not only ints
+  PyObject* call_extremum(Activation& self, std::span<PyObject* const> numbers, int better);
   bool is_exactly(const types::Expr& expr, PyObject* value) const;
   void guard_number(const types::Expr& expr);  ///< the program has computed it
   std::optional<types::Expr> number(PyObject* object);
@@ -306,6 +317,7 @@ class Recorder final : public Semantics, public Provenance {
                           PyObject* kwnames);
   PyObject* call_partial(Activation& self, PyObject* partial, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_getter(Activation& self, PyObject* getter, PyObject* of);  ///< operator.itemgetter(...)(of) ...
+  PyObject* call_reference(Activation& self, PyObject* reference);          ///< weakref.ref, from outside
   PyObject* call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_operator(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                           PyObject* kwnames);
@@ -356,6 +368,8 @@ class Recorder final : public Semantics, public Provenance {
   Activation& root_;
   bool active_ = false;
   bool failed_flush_ = false;
+  bool has_told_ = false;
+  std::string raised_by_;  // the operator; only to learn what else happens the recording goes on
   const Changing changing_;
   std::unique_ptr<Segment> segment_;
   std::unique_ptr<aten::Trace> trace_;

@@ -66,6 +66,15 @@ bool is_torch_itself(PyFunctionObject* function) {
   return text && (strcmp(text, "torch") == 0 || strncmp(text, "torch.", 6) == 0);
 }
 
+/// torch.compiler.is_compiling and its other names.
+bool asks_for_a_compiler(PyFunctionObject* function) {
+  if (!is_text(function->func_qualname, "is_compiling") && !is_text(function->func_qualname, "is_dynamo_compiling"))
+    return false;
+  for (const char* module : {"torch.compiler", "torch._utils", "torch._dynamo.external_utils"})
+    if (is_text(function->func_module, module)) return true;
+  return false;
+}
+
 }  // namespace
 
 PyObject* Recorder::call_ex(Activation& self, PyObject* callable, PyObject* args, PyObject* kwargs) {
@@ -123,6 +132,7 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
     return call_c(self, callable, args, nargsf, kwnames);
   if (is_partial(callable)) return call_partial(self, callable, args, nargsf, kwnames);
   if (is_compiled(callable)) return call_compiled(self, callable, args, nargsf, kwnames);
+  if (type == &_PyWeakref_RefType && count == 0) return call_reference(self, callable);
   if (is_getter(type) && count == 1 && !kwnames) return call_getter(self, callable, args[0]);
   if (strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0)
     return call_cached(self, callable, args, nargsf, kwnames);
@@ -169,6 +179,12 @@ PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject
   if (asks_for_a_break(reinterpret_cast<PyFunctionObject*>(function)) && !is_torch_itself(self.function()))
     return stop(self, Stop::kAsked, callable_name(function));
   guard_function(reinterpret_cast<PyFunctionObject*>(function));
+  // torch's own code computes in eager's ways: optimizers, encoders with padding, hooks.
+  if (tells_of_compiler && asks_for_a_compiler(reinterpret_cast<PyFunctionObject*>(function)) &&
+      !is_torch_itself(self.function()) && total_count(nargsf, kwnames) == 0) {
+    has_told_ = true;
+    return Py_NewRef(Py_True);
+  }
   if (tells_of_a_device(function) && PyVectorcall_NARGS(nargsf) > 0 && args[0] != Py_None)
     return call_of_a_device(self, function, args, nargsf, kwnames);
   PyObject* result = PyObject_Vectorcall(function, args, nargsf, kwnames);
@@ -362,6 +378,14 @@ PyObject* Recorder::call_getter(Activation& self, PyObject* getter, PyObject* of
   return stop(self, Stop::kOpaqueCall, callable_name(getter));
 }
 
+PyObject* Recorder::call_reference(Activation& self, PyObject* reference) {
+  if (!is_outside(reference)) return stop(self, Stop::kUnknownObject, "weakref.ref");
+  PyObject* referent = PyWeakref_GET_OBJECT(reference);
+  guard_reference(reference);
+  if (!is_value(referent) && !info(referent)) enter_outside(referent, guards().sources.pinned({}, nullptr));
+  return Py_NewRef(referent);
+}
+
 // functools.lru_cache: a hit gives the object of the last time. The guard calls the wrapper again, as eager would, and
 // compares identities; a miss runs the function as in eager, unrecorded, once.
 PyObject* Recorder::call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf,
@@ -549,13 +573,21 @@ static bool asks_for_tensor_type(PyObject* classes) {
   return strcmp(Py_TYPE(classes)->tp_name, "torch.tensortype") == 0;
 }
 
+/// The one of a class, bound to it.
+static bool is_instance_check(PyObject* callable) {
+  if (!PyCFunction_Check(callable)) return false;
+  const auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
+  return function->m_self && PyType_Check(function->m_self) &&
+         strcmp(function->m_ml->ml_name, "__instancecheck__") == 0;
+}
+
 // The result follows from the arguments, which are read as a whole.
 PyObject* Recorder::call_pure(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                               PyObject* kwnames, PyObject* bound) {
   size_t count = total_count(nargsf, kwnames);
   auto raw = [&] { return PyObject_Vectorcall(callable, args, nargsf, kwnames); };
   static PyObject *is_instance = nullptr, *is_subclass = nullptr, *is_callable = nullptr, *length = nullptr,
-                  *iterate = nullptr;
+                  *iterate = nullptr, *smallest = nullptr, *largest = nullptr;
   if (!is_instance) {
     PyObject* builtins = PyEval_GetBuiltins();
     is_instance = PyDict_GetItemString(builtins, "isinstance");
@@ -563,6 +595,8 @@ PyObject* Recorder::call_pure(Activation& self, PyObject* callable, PyObject* co
     is_callable = PyDict_GetItemString(builtins, "callable");
     length = PyDict_GetItemString(builtins, "len");
     iterate = PyDict_GetItemString(builtins, "iter");
+    smallest = PyDict_GetItemString(builtins, "min");
+    largest = PyDict_GetItemString(builtins, "max");
   }
   if ((callable == is_instance || callable == is_subclass) && count == 2) {
     if (is_tensor(args[0]) && asks_for_tensor_type(args[1]))
@@ -578,6 +612,11 @@ PyObject* Recorder::call_pure(Activation& self, PyObject* callable, PyObject* co
       }
     };
     classes(classes, args[1]);
+    return raw();
+  }
+  if (is_instance_check(callable) && count == 1 && !kwnames) {  // super().__instancecheck__(x) of a metaclass
+    guard_class(args[0]);
+    guard_type(reinterpret_cast<PyTypeObject*>(PyCFunction_GET_SELF(callable)));
     return raw();
   }
   if (callable == is_callable && count == 1) {
@@ -599,6 +638,15 @@ PyObject* Recorder::call_pure(Activation& self, PyObject* callable, PyObject* co
       }
     }
     return raw();
+  }
+  if ((callable == smallest || callable == largest) && !kwnames && count > 0) {
+    const bool is_one = count == 1 && (PyTuple_CheckExact(args[0]) || Py_TYPE(args[0]) == size_type());
+    const std::span<PyObject* const> numbers =
+        is_one ? std::span<PyObject* const>(&PyTuple_GET_ITEM(args[0], 0), PyTuple_GET_SIZE(args[0]))
+               : std::span<PyObject* const>(args, count);
+    if (numbers.size() > 1 && !(is_one && is_outside(args[0])) &&
+        std::all_of(numbers.begin(), numbers.end(), [](PyObject* n) { return PyLong_CheckExact(n) && fits_symbol(n); }))
+      return call_extremum(self, numbers, callable == smallest ? Py_LT : Py_GT);
   }
   if (!bound && !kwnames) {  // math.sqrt(lr), max(lr, 0.1)
     bool handled = false;
@@ -622,6 +670,11 @@ PyObject* Recorder::call_pure(Activation& self, PyObject* callable, PyObject* co
   PyObject* result = raw();
   if (result && active_ && !is_value(result) && !info(result)) adopt_result(self, result, callable_name(callable));
   return result;
+}
+
+static bool is_recurrent(std::string_view name) {
+  const std::string_view last = name.substr(name.rfind('.') + 1);
+  return last == "lstm" || last == "gru" || last == "rnn_tanh" || last == "rnn_relu";
 }
 
 // torch.as_tensor of an array shares its memory; of numbers it is torch.tensor, of a tensor torch.Tensor.to.
@@ -670,8 +723,10 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
         return torch_leaf(self, name, {args, count}, [&](PyObject* const* of) {
           return tensor_of_reals({of, count}, positional, kwnames);
         });
-      // torch warns a user that symbolic sizes are not its best path there; no user asked for any.
-      if (symbolic_ && name.ends_with("lstm")) symbolic_->give_up("an LSTM has no symbolic sizes in torch");
+      // torch takes its loop apart, step by step, and warns where a size is a symbol.
+      if (symbolic_ && is_recurrent(name) &&
+          std::any_of(args, args + count, [&](PyObject* arg) { return symbolic_->is_symbolic(arg); }))
+        return stop(self, Stop::kRecurrent, name);
       if (name == "torch.max_pool1d" && count > 0 && pools_past_the_dispatcher(args[0]))
         return torch_leaf(self, name, {args, count}, [&](PyObject* const* of) {
           return max_pool1d(callable, of, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);

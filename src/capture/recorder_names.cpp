@@ -448,7 +448,7 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
     if (!torch_operand(self, container) || !torch_operand(self, key))
       return stop(self, unreadable_stop_, unreadable_detail_);
     PyObject* operands[] = {container, key};
-    return torch_leaf(self, "indexing", operands, [](PyObject* const* of) { return PyObject_GetItem(of[0], of[1]); });
+    return torch_leaf(self, "indexing", operands, [](PyObject* const* of) { return indexed(of[0], of[1]); });
   }
   specialise(key);
   if (PyObject* mapping = behind_proxy(container)) return load_item(self, mapping, key);

@@ -7,6 +7,7 @@
 #include "capture/recorder_torch_internal.h"
 #include "capture/script.h"
 #include "capture/tensor_meta.h"
+#include "ops/ranges.h"
 
 namespace magneto::capture {
 
@@ -330,11 +331,45 @@ PyObject* Recorder::compare(Activation& self, PyObject* left, PyObject* right, i
     guards().conditions.push_back(std::move(condition));
     return result;
   }
+  if ((op == Py_EQ || op == Py_NE) && (carries_number(left) || carries_number(right))) {
+    const auto same = equal_elements(self, left, right);
+    if (same) return PyBool_FromLong(*same == (op == Py_EQ));
+    if (!active_) return Semantics::compare(self, left, right, op);
+  }
   if (!readable(self, left) || !readable(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
   guard_pair(left, right);
   PyObject* result = Semantics::compare(self, left, right, op);
   if (result && !is_value(result)) adopt_result(self, result, "a comparison");
   return result;
+}
+
+// Sizes are compared one after the other until two differ, as tuple and list do it: those after them do not matter.
+std::optional<bool> Recorder::equal_elements(Activation& self, PyObject* left, PyObject* right) {
+  const auto is_plain = [](PyObject* side) {
+    if (!PyTuple_CheckExact(side) && !PyList_CheckExact(side) && Py_TYPE(side) != size_type()) return false;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(side); ++i)
+      if (PyObject* item = PySequence_Fast_GET_ITEM(side, i); !PyLong_CheckExact(item) && item != Py_None) return false;
+    return true;
+  };
+  if (!is_plain(left) || !is_plain(right) || PyList_Check(left) != PyList_Check(right)) return std::nullopt;
+  for (PyObject* side : {left, right})
+    if (is_outside(side) && (!guard_all(self, side) || !active_)) return std::nullopt;
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(left);
+  if (count != PySequence_Fast_GET_SIZE(right)) return false;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const Ref same =
+        Ref::take(compare(self, PySequence_Fast_GET_ITEM(left, i), PySequence_Fast_GET_ITEM(right, i), Py_EQ));
+    if (same.get() != Py_True) return false;
+  }
+  return true;
+}
+
+// min(n, m, ...) and max(...): the first of those that are smallest, as comparisons find it.
+PyObject* Recorder::call_extremum(Activation& self, std::span<PyObject* const> numbers, int better) {
+  PyObject* best = numbers[0];
+  for (PyObject* number : numbers.subspan(1))
+    if (const Ref wins = Ref::take(compare(self, number, best, better)); wins.get() == Py_True) best = number;
+  return Py_NewRef(best);
 }
 
 int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
@@ -383,9 +418,25 @@ static bool counts_in_c(PyTypeObject* type) {
          (sequence && base->tp_as_sequence && base->tp_as_sequence->sq_length == sequence);
 }
 
+// `if torch.rand([]) < rate`, with a rate of zero. A rate that may be another one at the next call is no constant in
+// the symbolic trace.
+std::optional<bool> Recorder::known_truth(PyObject* tensor) {
+  const at::Tensor& live = tensor_of(tensor);
+  if (!trace_->made_here(live) || live.numel() != 1) return std::nullopt;
+  const auto known = ops::known_truth(trace_->graph(), *trace_->find(live));
+  if (!known || !symbolic_) return known;
+  if (!symbolic_->alive()) return std::nullopt;
+  const at::Tensor symbolic = symbolic_->counterpart(live);
+  const auto value = symbolic.defined() ? symbolic_->trace().find(symbolic) : std::nullopt;
+  return value ? ops::known_truth(symbolic_->trace().graph(), *value) : std::nullopt;
+}
+
 int Recorder::truth(Activation& self, PyObject* object) {
   if (!active_) return Semantics::truth(self, object);
-  if (is_tensor(object)) return stop_status(self, Stop::kTensorBranch, "");
+  if (is_tensor(object)) {
+    const auto known = known_truth(object);
+    return known ? *known : stop_status(self, Stop::kTensorBranch, "");
+  }
   if (auto expr = number(object)) {
     int result = Semantics::truth(self, object);
     if (result >= 0 && !expr->is_constant())

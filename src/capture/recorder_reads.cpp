@@ -353,10 +353,11 @@ bool Recorder::touch_tensor(PyObject* object) try {
   TensorMeta meta = TensorMeta::of(object);
   const std::string path = guards().sources.describe(known->source);
   types::Sizes sizes, strides;
+  types::Expr offset = meta.offset;
   if (guards().sources.floating(known->source)) {
     resolve(object);
     if (symbolic_) make_symbolic(object, path, meta);
-    sizes = meta.symbolic_sizes(), strides = meta.symbolic_strides();
+    sizes = meta.symbolic_sizes(), strides = meta.symbolic_strides(), offset = meta.symbolic_offset();
     guards().steps.push_back({FloatingStep::Kind::kTensor, known->source, {}, {}, {}, {}, 0, std::move(meta)});
   } else {
     sizes = meta.symbolic_sizes(), strides = meta.symbolic_strides();
@@ -364,7 +365,7 @@ bool Recorder::touch_tensor(PyObject* object) try {
   }
   try {
     const graph::ValueId input = trace_->add_input(tensor, path);
-    if (symbolic_) symbolic_->add_input(input, tensor, std::move(sizes), std::move(strides), path);
+    if (symbolic_) symbolic_->add_input(input, tensor, std::move(sizes), std::move(strides), std::move(offset), path);
     return true;
   } catch (const std::exception&) {  // a kind of tensor that no graph holds
     return false;
@@ -768,6 +769,11 @@ bool Recorder::usable_key(Activation& self, PyObject* key) {
   return true;
 }
 
+void Recorder::guard_reference(PyObject* reference) {
+  if (floating(reference)) pin(reference);
+  guards().weak_references.push_back({Ref::share(reference), PyWeakref_GET_OBJECT(reference)});
+}
+
 bool Recorder::takes_apart(Activation& self, PyObject* object) {
   if (is_value(object)) return true;
   if (PyObject* mapping = behind_proxy(object)) return takes_apart(self, mapping);
@@ -794,6 +800,10 @@ bool Recorder::readable(Activation& self, PyObject* object, int depth) {
   if (is_value(object)) return true;
   if (is_tensor(object)) return usable_tensor(object, "a container");
   if (PyObject* mapping = behind_proxy(object)) return readable(self, mapping, depth);
+  if (Py_TYPE(object) == &_PyWeakref_RefType && is_outside(object)) {
+    guard_reference(object);
+    return true;
+  }
   if (!slot_guarded(self, object, "")) return false;
   PyTypeObject* type = Py_TYPE(object);
   guard_class(object);

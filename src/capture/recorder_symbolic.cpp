@@ -45,6 +45,13 @@ void Recorder::make_symbolic(PyObject* tensor, const std::string& path, TensorMe
     symbols_->admit(new_symbol(size));
     any = true;
   }
+  if (is_volatile(offset_path(path))) {
+    constexpr int64_t kMost = 16;  // elements of a byte that one instruction moves
+    meta.offset_unit = meta.offset == 0 ? kMost : std::min(kMost, meta.offset & -meta.offset);
+    meta.offset_symbol = static_cast<int32_t>(symbols_->hints().size());
+    new_symbol(meta.offset / meta.offset_unit);
+    any = true;
+  }
   if (any) meta.set_symbols(std::move(symbols));
 }
 
@@ -160,6 +167,9 @@ void Recorder::finish_symbolic_trace() {
   // Without its symbolic trace a graph has numbers where torch took symbols: they are what they are now.
   for (const graph::Real real : passed_reals_) fix(real, symbols_->hint(real));
   for (const auto& [expr, value] : passed_) guards().conditions.push_back({expr, types::Relation::kEq, value});
+  for (const FloatingStep& step : guards().steps)
+    if (step.kind == FloatingStep::Kind::kTensor && step.meta.offset_symbol >= 0)
+      guards().conditions.push_back({step.meta.symbolic_offset(), types::Relation::kEq, step.meta.offset});
   for (const FloatingStep& step : guards().steps)
     for (size_t d = 0; step.kind == FloatingStep::Kind::kTensor && d < step.meta.symbols.size(); ++d)
       if (step.meta.symbols[d] >= 0)

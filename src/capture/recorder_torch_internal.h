@@ -18,9 +18,13 @@ PyObject* Recorder::torch_leaf(Activation& self, const std::string& name, std::s
     result = run(operands.data());
   }
   if (!result) {
-    // Whether an operator fails may depend on data: the path after it is not to be repeated.
+    // Whether an operator fails may depend on data: the path after it is not to be repeated. But on a path for
+    // compilers it may be the path that is wrong: whether the call can be made again shows at its end.
     const ErrorAside aside;
-    invalidate(self, Stop::kRaised, name);
+    if (has_told_)
+      raised_by_ = name;
+    else
+      invalidate(self, Stop::kRaised, name);
     return nullptr;
   }
   if (trace_->data_reads() != reads) {

@@ -192,6 +192,17 @@ Session::~Session() {
   if (--g_running == 0) bury();
 }
 
+static void hide_compiler(CaptureState& state, PyObject* error) {
+  state.hides_compiler = true;
+  const auto* code = reinterpret_cast<PyCodeObject*>(state.root->code.get());
+  const char* name = error && PyType_Check(error) ? reinterpret_cast<PyTypeObject*>(error)->tp_name : "an error";
+  base::process_report().add(base::FallbackNote{
+      state.id,
+      {PyUnicode_AsUTF8(code->co_filename), code->co_firstlineno, PyUnicode_AsUTF8(code->co_qualname)},
+      base::concat("what it does for compilers raised ", name, ": torch.compiler.is_compiling() is False in it now"),
+      "ask for torch.compiler.is_compiling() only where both ways give the same"});
+}
+
 PyObject* Session::run() {
   size_t count = positional_ + (kwnames_ ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames_)) : 0);
   call_args_.assign({nullptr});
@@ -203,11 +214,27 @@ PyObject* Session::run() {
     result = PyObject_Vectorcall(function_, call_args_.data() + 1,
                                  (positional_ + (self_ ? 1 : 0)) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames_);
   }
+  if (!result && begins_again_) return run_in_eager();
   if (failed_type_) {  // an operator failed after its line: while the result was computed
     Py_XDECREF(result);
     PyErr_Restore(failed_type_.release(), failed_value_.release(), failed_traceback_.release());
     return nullptr;
   }
+  return result;
+}
+
+PyObject* Session::run_in_eager() {
+  const Ref error = [] {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);  // with it go the frames, and their tensors
+    return Ref::take(type);
+  }();
+  Hooked nobody(nullptr);
+  PyObject* result = PyObject_Vectorcall(function_, call_args_.data() + 1,
+                                         (positional_ + (self_ ? 1 : 0)) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames_);
+  if (result) hide_compiler(state_, error.get());  // otherwise the error is the program's own
   return result;
 }
 
@@ -395,7 +422,9 @@ Director::Go Session::at_boundary(Activation& activation) {
       if (segment->guards.check(context, &why, &changed)) break;
       break;  // the newest says most
     }
-    if (state_.dynamic.value_or(true)) state_.changing.insert(changed.begin(), changed.end());
+    if (!state_.dynamic.value_or(true))
+      std::erase_if(changed, [](const std::string& path) { return !is_offset(path); });
+    state_.changing.insert(changed.begin(), changed.end());
     base::process_report().add(base::RecompileNote{state_.id, line_of(activation), why});
     if (static_cast<int>(entry.segments.size()) >= state_.limit) {
       entry.given_up = true;
@@ -465,6 +494,7 @@ Director::Go Session::begin_recording(Root& root, FrameCache::Entry& entry) {
   root.recorder = std::make_unique<Recorder>(activation, Changing{state_.changing, state_.dynamic.value_or(false)});
   Recorder& recorder = *root.recorder;
   recorder.marks = &root.cache->marks;
+  recorder.tells_of_compiler = !state_.hides_compiler;
   activation.ask_before_each(!root.cache->marks.empty());
   recorder.invalidated = [this, &root] {
     const Recorder::StopRecord& stop_record = root.recorder->stop_record();
@@ -646,6 +676,14 @@ void Session::mark_stop(Root& root, const Recorder::StopRecord& stop_record) {
   }
 }
 
+// A recording that was finished and could not be kept.
+void Session::mark_failure(Root& root, const Recorder::StopRecord& failure) {
+  if (failure.stop == Stop::kRaised)
+    hide_compiler(state_, nullptr);  // the next one goes another way
+  else
+    mark_stop(root, failure);
+}
+
 Director::Go Session::stopped(Activation& activation) {
   Root* root = static_cast<Root*>(activation.note);
   Recorder* recorder = top_ && top_->recorder ? top_->recorder.get() : nullptr;
@@ -663,7 +701,7 @@ Director::Go Session::stopped(Activation& activation) {
     } else if (!raises) {
       Recorder::StopRecord failure = recorder->stop_record();
       note_break(activation, failure.stop, failure.detail);
-      mark_stop(*root, failure);
+      mark_failure(*root, failure);
     }
     root->recorder.reset();
     end_recording(*root);
@@ -734,10 +772,18 @@ void Session::finish_recording(Root& root, Exit exit, PyObject* result) {
     }
     Recorder::StopRecord failure = recorder.stop_record();
     note_break(activation, failure.stop, failure.detail);
-    mark_stop(root, failure);
+    mark_failure(root, failure);
     return;
   }
   PyObject* raised = PyErr_Occurred();
+  // who presses Ctrl-C does so anywhere: the instruction is not to blame
+  const bool interrupted = raised && PyErr_GivenExceptionMatches(raised, PyExc_KeyboardInterrupt);
+  if (exit == Exit::kRaised && recorder.has_told() && !interrupted) {
+    begins_again_ = root.top && root.recorded_at == 0 && recorder.abandon_unseen();
+    if (begins_again_) return;
+    const ErrorAside aside;
+    hide_compiler(state_, raised);
+  }
   Recorder::StopRecord stop_record;
   stop_record.stop = exit == Exit::kRaised ? Stop::kRaised : Stop::kHandOver;
   stop_record.detail = raised && PyType_Check(raised) ? reinterpret_cast<PyTypeObject*>(raised)->tp_name : "";
@@ -745,8 +791,6 @@ void Session::finish_recording(Root& root, Exit exit, PyObject* result) {
   recorder.abandon();
   const ErrorAside aside;
   note_break(activation, stop_record.stop, stop_record.detail);
-  // who presses Ctrl-C does so anywhere: the instruction is not to blame
-  const bool interrupted = aside.type() && PyErr_GivenExceptionMatches(aside.type(), PyExc_KeyboardInterrupt);
   if (!interrupted) mark_stop(root, stop_record);
 }
 

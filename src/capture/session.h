@@ -32,7 +32,7 @@ struct CaptureState {
   uint64_t id = 0;
   std::unique_ptr<FrameCache> root;
   std::unordered_set<std::string> changing;  ///< paths of ints and sizes that changed between calls
-  std::optional<bool> dynamic;               ///< true: all of them are symbols at once; false: none ever
+  std::optional<bool> dynamic;               ///< true: all of them are symbols at once; false: only storage offsets
   int limit = 8;                             ///< segments at one instruction
   bool fullgraph = false;
   bool compiles = true;      ///< false: operator by operator
@@ -40,6 +40,7 @@ struct CaptureState {
   int check = 0;             ///< base::GraphNote::check
   std::string name;
   bool warned_of_fault = false;
+  bool hides_compiler = false;  ///< torch.compiler.is_compiling() is False: what it does for compilers raised
 };
 
 /// Makes a recorded program fast. Gets the inputs of the recording as examples, and tells in the note what it did.
@@ -116,10 +117,12 @@ class Session final : public Director {
   Go apply(Root& root, Segment& segment, GuardContext& context);
   void end_recording(Root& root);
   void finish_recording(Root& root, Exit exit, PyObject* result);  ///< the frame ends; keeps the error that is set
+  PyObject* run_in_eager();                                        ///< after such an exception
   void keep_error();                                               ///< raised when the call ends
   /// False: a signal's handler raised while it was compiled. Then nothing is kept, and the next call begins again.
   bool save(Root& root, std::unique_ptr<Segment> segment);
   void mark_stop(Root& root, const Recorder::StopRecord& stop_record);
+  void mark_failure(Root& root, const Recorder::StopRecord& failure);
   void note_break(Activation& where, Stop stop, const std::string& detail);
   void note_fallback(Activation& where, std::string reason, std::string cure);
 
@@ -136,6 +139,7 @@ class Session final : public Director {
   std::vector<base::BreakNote> breaks_;
   Root* top_ = nullptr;
   bool gc_off_ = false;
+  bool begins_again_ = false;  ///< the call raised on a path for compilers, and nobody can have seen anything of it
   Ref failed_type_, failed_value_, failed_traceback_;
 };
 

@@ -47,7 +47,35 @@ bool is_sequence(PyObject* object) {
   return PyTuple_CheckExact(object) || PyList_CheckExact(object) || Py_TYPE(object) == size_type();
 }
 
+bool is_whole(PyObject* object) {
+  const auto* slice = reinterpret_cast<PySliceObject*>(object);
+  return slice->start == Py_None && slice->stop == Py_None && slice->step == Py_None;
+}
+
 }  // namespace
+
+PyObject* indexed(PyObject* tensor, PyObject* key) {
+  const auto is_symbol = [](PyObject* item) { return !PyLong_Check(item) && torch::is_symint(py::handle(item)); };
+  const bool is_tuple = PyTuple_CheckExact(key);
+  const std::span<PyObject* const> items =
+      is_tuple ? std::span<PyObject* const>(&PyTuple_GET_ITEM(key, 0), PyTuple_GET_SIZE(key))
+               : std::span<PyObject* const>(&key, 1);
+  const auto is_simple = [&](PyObject* item) {
+    return is_symbol(item) || PyLong_CheckExact(item) || (PySlice_Check(item) && is_whole(item));
+  };
+  if (std::none_of(items.begin(), items.end(), is_symbol) || !std::all_of(items.begin(), items.end(), is_simple))
+    return PyObject_GetItem(tensor, key);
+  Ref made = Ref::share(tensor);
+  int dim = 0;
+  for (PyObject* item : items) {
+    if (PySlice_Check(item))
+      ++dim;
+    else
+      made = Ref::take(PyObject_CallMethod(made.get(), "select", "iO", dim, item));
+    if (!made) return nullptr;
+  }
+  return made.release();
+}
 
 void prepare_symbolic_traces() {
   aten::Symbols::set_unwrap(unwrap);
@@ -64,9 +92,9 @@ void SymbolicTrace::give_up(std::string why) {
 }
 
 void SymbolicTrace::add_input(ValueId live, const at::Tensor& tensor, types::Sizes sizes, types::Sizes strides,
-                              const std::string& name) {
+                              Expr offset, const std::string& name) {
   if (!alive() || counterparts_.count(live)) return;
-  at::Tensor made = trace_.stand_in(tensor, std::move(sizes), std::move(strides), name);
+  at::Tensor made = trace_.stand_in(tensor, std::move(sizes), std::move(strides), std::move(offset), name);
   if (tensor.requires_grad()) made.set_requires_grad(true);
   live_inputs_[*trace_.find(made)] = live;
   counterparts_[live] = Ref::take(THPVariable_Wrap(std::move(made)));
@@ -98,6 +126,23 @@ Ref SymbolicTrace::translate(PyObject* operand, const NumberOf& number_of) {
     return alive() ? Ref::take(PySlice_New(start.get(), stop.get(), step.get())) : Ref();
   }
   return Ref::share(operand);
+}
+
+at::Tensor SymbolicTrace::counterpart(const at::Tensor& live) const {
+  const auto value = live_.find(live);
+  const auto found = value ? counterparts_.find(*value) : counterparts_.end();
+  return found == counterparts_.end() ? at::Tensor() : tensor_of(found->second.get());
+}
+
+bool SymbolicTrace::is_symbolic(PyObject* operand) const {
+  if (is_tensor(operand)) {
+    const at::Tensor symbolic = counterpart(tensor_of(operand));
+    return symbolic.defined() && symbolic.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+  }
+  if (!is_sequence(operand)) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(operand); ++i)
+    if (is_symbolic(PySequence_Fast_GET_ITEM(operand, i))) return true;
+  return false;
 }
 
 Ref SymbolicTrace::translate_sequence(PyObject* sequence, const NumberOf& number_of) {

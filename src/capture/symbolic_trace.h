@@ -36,13 +36,17 @@ class SymbolicTrace {
   const std::string& why() const { return why_; }
 
   void add_input(graph::ValueId live, const at::Tensor& tensor, types::Sizes sizes, types::Sizes strides,
-                 const std::string& name);
+                 types::Expr offset, const std::string& name);
   aten::Trace& trace() { return trace_; }
 
   /// What an int or float stands for: types::Expr or graph::Real.
   using NumberOf = std::function<std::optional<graph::Arg>(PyObject*)>;
   /// The counterpart of an operand, containers rebuilt. Empty: it has none, and the symbolic trace is given up.
   Ref translate(PyObject* operand, const NumberOf& number_of);
+
+  at::Tensor counterpart(const at::Tensor& live) const;  ///< undefined: it has none
+  /// Whether sizes of this tensor of the live world, or of one in this tuple or list, are symbols.
+  bool is_symbolic(PyObject* operand) const;
 
   /// Learns that `symbolic` is the counterpart of `live`, a result. Returns `live`, or what it is to be replaced with:
   /// an int that is symbolic in the symbolic trace becomes tag(int, expression).
@@ -65,6 +69,9 @@ class SymbolicTrace {
   std::unordered_map<graph::ValueId, graph::ValueId> live_inputs_;  // of the symbolic trace's inputs
   std::string why_;
 };
+
+/// tensor[key]. Where positions are symbols (x[:, n]), what torch makes of numbers there: its own code would fix them.
+PyObject* indexed(PyObject* tensor, PyObject* key);
 
 /// Registers with aten how Python keeps a symbolic integer that it wrapped into a tensor.
 void prepare_symbolic_traces();

@@ -32,12 +32,18 @@ struct TensorMeta {
 
   std::vector<int32_t> symbols;      ///< of the sizes; -1: fixed. Empty: all are fixed
   std::vector<types::Expr> strides;  ///< where there are symbols
+  /// The storage offset is any multiple of `offset_unit`, a symbol times it; -1: it is `offset`. Kernels rely on the
+  /// alignment.
+  int32_t offset_symbol = -1;
+  int64_t offset_unit = 1;
 
   static TensorMeta of(PyObject* tensor);
+  bool has_symbols() const { return !symbols.empty() || offset_symbol >= 0; }
   /// Makes sizes symbols. Strides follow where the layout is dense, else they stay as they are.
   void set_symbols(std::vector<int32_t> symbols);
   types::Sizes symbolic_sizes() const;
   types::Sizes symbolic_strides() const;
+  types::Expr symbolic_offset() const;
   /// Reads the symbols off a tensor that matches; false: its strides do not follow its sizes as they did.
   bool take_symbols(PyObject* tensor, std::span<int64_t> into) const;
   bool matches(PyObject* object) const;

@@ -125,7 +125,7 @@ BERT = "transformers.models.bert.modeling_bert"
 OF_BERT = {
     "a config field": attribute("config.output_hidden_states", True),
     "an unrelated config field": unrelated_attribute,
-    "an attribute of a submodule": attribute("encoder.layer.1.attention.self.is_causal", True),
+    "an attribute of a submodule": attribute("encoder.layer.1.attention.self.scaling", 0.5),
     "train": training,
     "a submodule": attribute("pooler.activation", nn.ReLU()),
     "a parameter": attribute("pooler.dense.weight", lambda old: nn.Parameter(old.detach() * 2)),

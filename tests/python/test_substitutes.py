@@ -115,11 +115,153 @@ def test_a_pointwise_scan_on_a_cpu_is_left_to_torch():
             torch.testing.assert_close(c(x), want)
 
 
-def test_nobody_is_told_of_a_compiler_yet():
-    c = magneto.compile(lambda x: x + torch.compiler.is_compiling())
+# ---- torch.compiler.is_compiling() -----------------------------------------------------------------------------------
+
+NAMES = {
+    "torch.compiler.is_compiling": torch.compiler.is_compiling,
+    "torch.compiler.is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
+    "torch._dynamo.is_compiling": torch._dynamo.is_compiling,
+}
+
+
+@pytest.mark.needs_capture
+@pytest.mark.parametrize("name", NAMES)
+def test_a_program_is_told_of_its_compiler(name):
+    asks = NAMES[name]
+
+    def wrapped():
+        return asks()
+
+    c = magneto.compile(lambda x: (x + 1 if asks() else x - 1) * (2 if wrapped() else 3))
     for _ in range(3):
         x = randn(3)
-        torch.testing.assert_close(c(x), x)
+        torch.testing.assert_close(c(x), (x + 1) * 2)
+        assert not asks()
+    assert magneto.report().break_count == 0
+
+
+@pytest.mark.needs_capture
+def test_what_runs_outside_of_graphs_is_not_told():
+    @torch.compiler.disable
+    def apart(x):
+        return x + torch.compiler.is_compiling()
+
+    c = magneto.compile(lambda x: apart(x * 2) + torch.compiler.is_compiling())
+    for _ in range(3):
+        x = randn(3)
+        torch.testing.assert_close(c(x), x * 2 + 1)
+
+
+def dropped(x):
+    return torch.nn.functional.dropout(x, 0.5)
+
+
+def python_error(x):
+    if torch.compiler.is_compiling():
+        return dropped(x) * None
+    return dropped(x) * 2
+
+
+def operator_error(x):
+    mask = None if torch.compiler.is_compiling() else x > 0
+    return dropped(x).masked_fill(torch.zeros(7, dtype=torch.bool) if mask is None else mask, 1.0)
+
+
+def error_in_a_region(x):
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        return operator_error(x)
+
+
+def error_in_inner_functions(x):
+    def inner(x):
+        try:
+            return [python_error(x * 2)]
+        finally:
+            x = None
+
+    return inner(x)[0] + 1
+
+
+def error_of_its_own(x):
+    if torch.compiler.is_compiling():
+        raise NotImplementedError("not for compilers")
+    return dropped(x)
+
+
+@pytest.mark.parametrize("f", [python_error, operator_error, error_in_a_region, error_in_inner_functions, error_of_its_own])
+def test_a_path_for_compilers_that_raises(f):
+    """Nothing has happened: the call is made again, in eager, and nobody is told any more."""
+    c = magneto.compile(f)
+    for call in range(5):
+        x = randn(5, requires_grad=call % 2 == 1)
+        torch.manual_seed(call)
+        want = f(x)
+        after = torch.rand(3)
+        torch.manual_seed(call)
+        torch.testing.assert_close(c(x), want)
+        torch.testing.assert_close(torch.rand(3), after)
+
+
+@pytest.mark.needs_capture
+def test_a_path_for_compilers_that_raises_is_reported():
+    c = magneto.compile(python_error)
+    for _ in range(4):
+        c(randn(3))
+    (note,) = [note for note in magneto.report().fallbacks if "is_compiling" in note.reason]
+    assert "TypeError" in note.reason
+    assert len(magneto.report().graphs) == 1
+
+
+def test_an_error_for_compilers_after_an_effect():
+    """The call cannot be made again. The next one is not told."""
+    seen = []
+
+    def f(x):
+        seen.append(1)
+        x.add_(1)
+        return python_error(x)
+
+    c = magneto.compile(f)
+    x = randn(3)
+    try:
+        c(x)
+    except TypeError:
+        pass
+    assert len(seen) == 1
+    for call in range(3):
+        x = randn(3)
+        torch.manual_seed(call)
+        want = f(x.clone())
+        torch.manual_seed(call)
+        torch.testing.assert_close(c(x), want)
+
+
+def test_an_error_of_both_ways_is_the_programs_own():
+    def f(x, y):
+        return x @ y + torch.compiler.is_compiling()
+
+    c = magneto.compile(f)
+    x = randn(3, 3)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="shape|size"):
+            c(x, randn(4, 4))
+        c(x, x)  # and it is told as before
+    assert not magneto.report().fallbacks
+
+
+def test_an_error_that_is_caught_where_a_compiler_is_told_of():
+    def f(x, y):
+        told = torch.compiler.is_compiling()
+        try:
+            return x @ y
+        except RuntimeError:
+            return x * (2 if told in (False, True) else 3)
+
+    c = magneto.compile(f)
+    for _ in range(4):
+        x = randn(3, 3)
+        torch.testing.assert_close(c(x, randn(4, 4)), x * 2)
+        torch.testing.assert_close(c(x, x), x @ x)
 
 
 # ---- what else stands for functions of torch -------------------------------------------------------------------------

@@ -244,19 +244,28 @@ class Maker:
         if len({tuple(sorted(c["numbers"].items())) for c in program.calls}) > 1 and rng.random() < 0.5:
             for c in program.calls:
                 c["numbers"] = program.calls[0]["numbers"]
-        what = rng.random()
-        if what < 0.45:
+        what, others = rng.random(), None
+        if what < 0.4:
             old = rng.choice(self.pool)
             other = {"sizes": {str(old): rng.choice([old + 1, old + 1, old + 2, old * 2, 1])}}
-        elif what < 0.6:
+        elif what < 0.55 and self.offsets:  # parts of a data set: where an input begins is another place each time
+            moved = rng.sample([i for i in program.inputs if i.same is None], 1)
+            if rng.random() < 0.3:  # all that lies in that storage
+                moved = [i for i in program.inputs if i.same is None and i.storage == moved[0].storage]
+            steps = rng.choice([(1, 2, 3), (7, 14, 21), (16, 32, 0), (4, 24, 3), (1, 0, 5)])
+            others = [{"offsets": {i.name: i.offset + step for i in moved}} for step in steps]
+            if rng.random() < 0.3:
+                old = rng.choice(self.pool)
+                others[1]["sizes"] = others[2]["sizes"] = {str(old): old + 1}
+        elif what < 0.65:
             item = rng.choice([i for i in program.inputs if i.same is None])
             other = {"layouts": {item.name: self.layout(item.sizes)}}
-        elif what < 0.7:
+        elif what < 0.72:
             item = rng.choice([i for i in program.inputs if i.same is None])
             other = {"dtypes": {item.storage: rng.choice(list(DTYPES))}}
         else:
             return
-        program.calls += [call(**other), call(**other)]
+        program.calls += [call(**one) for one in others or [other, other]]
         if rng.random() < 0.3:
             program.calls.append(call())
 
@@ -594,7 +603,7 @@ def smaller(program, facts=None):
         for k, (block, line) in enumerate(program.lines):
             if block:
                 yield changed(program, lines=program.lines[:k] + [("", line)] + program.lines[k + 1:])
-    for key in ("layouts", "dtypes", "sizes"):
+    for key in ("layouts", "dtypes", "sizes", "offsets"):
         if any(key in call for call in program.calls):
             yield changed(program, calls=[{k: v for k, v in call.items() if k != key} for call in program.calls])
     if program.numbers:

@@ -145,4 +145,5 @@ class World:
     def varied(item, call):
         sizes = tuple(call.get("sizes", {}).get(str(n), n) for n in item.sizes)
         layout = call.get("layouts", {}).get(item.name, item.layout)
-        return dataclasses.replace(item, sizes=sizes, layout=tuple(layout), dtype=call.get("dtypes", {}).get(item.storage, item.dtype))
+        offset = call.get("offsets", {}).get(item.name, item.offset)
+        return dataclasses.replace(item, sizes=sizes, layout=tuple(layout), offset=offset, dtype=call.get("dtypes", {}).get(item.storage, item.dtype))

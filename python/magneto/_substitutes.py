@@ -1,5 +1,8 @@
 """What recordings enter in the place of functions of torch whose own code cannot be recorded yet."""
 
+import collections
+import itertools
+
 import torch
 from torch.utils import _pytree as pytree
 
@@ -42,7 +45,74 @@ def _one_hot(tensor, num_classes=-1):
     return one_hot(tensor, num_classes)  # which refuses in its own words
 
 
+def _exit_region(self, exc_type, exc_value, traceback):
+    """record_function.__exit__, for a program without tensor subclasses."""
+    if self.run_callbacks_on_exit:
+        if self.record is None:
+            raise AssertionError("Expected record to be set")
+        torch.ops.profiler._record_function_exit(self.record)
+
+
+def _vars(*objects):
+    """vars(object) is object.__dict__."""
+    if len(objects) == 1 and hasattr(objects[0], "__dict__"):
+        return objects[0].__dict__
+    return vars(*objects)
+
+
+def _count_elements(mapping, iterable):
+    """What collections.Counter calls, one element after the other."""
+    for element in iterable:
+        mapping[element] = mapping.get(element, 0) + 1
+
+
+def _groupby(iterable, key=None):
+    """itertools.groupby, as a generator."""
+    source, ahead = iter(iterable), []  # ahead: the key and the element that begin the next group
+
+    def members(name, first):
+        yield first
+        for element in source:
+            found = element if key is None else key(element)
+            if found is not name and found != name:
+                ahead.append((found, element))
+                return
+            yield element
+
+    for element in source:
+        ahead.append((element if key is None else key(element), element))
+        while ahead:
+            name, first = ahead.pop()
+            group = members(name, first)
+            yield name, group
+            for _ in group:  # what the caller has left of it
+                pass
+
+
+def _tee(iterable, n=2):
+    """itertools.tee, as generators over one list."""
+    if type(n) is not int or n < 0:
+        return itertools.tee(iterable, n)  # which refuses
+    source, seen = iter(iterable), []
+
+    def walk():
+        for at in itertools.count():
+            if at == len(seen):
+                try:
+                    seen.append(next(source))
+                except StopIteration:
+                    return
+            yield seen[at]
+
+    return tuple(walk() for _ in range(n))
+
+
 one_hot = torch.nn.functional.one_hot
 _C.substitute(one_hot, _one_hot)
+_C.substitute(torch.autograd.profiler.record_function.__exit__, _exit_region)
+_C.substitute(vars, _vars)
+_C.substitute(collections._count_elements, _count_elements)
+_C.substitute(itertools.groupby, _groupby)
+_C.substitute(itertools.tee, _tee)
 if associative_scan is not None:
     _C.substitute(associative_scan, _scan)

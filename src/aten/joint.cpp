@@ -78,10 +78,11 @@ constexpr double kAnyFloat = 0.5772156649015329, kOtherFloat = 0.643410546288338
 constexpr int64_t kAnyInt = 1009;
 
 // The values of the symbols, from the sizes of the examples. Symbols that are floats are told to `reals`; they and
-// numbers that are no sizes may be anything.
+// numbers that are no sizes may be anything. `used`: the symbols that take part in sizes; others may be 0 and 1, too.
 std::vector<int64_t> hints_of(const Graph& graph, std::span<const at::Tensor> examples, double any_float,
-                              std::vector<uint32_t>& reals) {
-  std::vector<uint32_t> used, numbers;
+                              std::vector<uint32_t>& reals, std::vector<uint32_t>& used) {
+  std::vector<uint32_t> numbers, offsets;
+  for (const graph::Value& value : graph.values()) value.type.offset.collect_symbols(offsets);
   for (const graph::Value& value : graph.values())
     for (const auto* list : {&value.type.sizes, &value.type.strides})
       for (const types::Expr& expr : *list) expr.collect_symbols(used);
@@ -94,16 +95,15 @@ std::vector<int64_t> hints_of(const Graph& graph, std::span<const at::Tensor> ex
     }
   uint32_t count = 0;
   for (const uint32_t symbol : used) count = std::max(count, symbol + 1);
-  for (const auto* list : {&reals, &numbers})
+  for (const auto* list : {&reals, &numbers, &offsets})
     for (const uint32_t symbol : *list) count = std::max(count, symbol + 1);
   std::vector<int64_t> hints(count);
   std::vector<bool> known(count);
   const auto learn = [&](const types::Expr& expr, int64_t value) {
-    std::vector<uint32_t> here;
-    expr.collect_symbols(here);
-    if (here.size() != 1 || !(expr == types::Expr::symbol(here[0]))) return;
-    hints.at(here[0]) = value;
-    known.at(here[0]) = true;
+    const auto told = expr.multiple();
+    if (!told) return;
+    hints.at(told->symbol) = value / told->times;
+    known.at(told->symbol) = true;
   };
   for (size_t i = 0; i < examples.size(); ++i) {
     const types::TensorType& type = graph.value(graph.inputs()[i]).type;
@@ -111,11 +111,14 @@ std::vector<int64_t> hints_of(const Graph& graph, std::span<const at::Tensor> ex
       learn(type.sizes[d], examples[i].size(static_cast<int64_t>(d)));
       learn(type.strides[d], examples[i].stride(static_cast<int64_t>(d)));
     }
+    learn(type.offset, examples[i].storage_offset());
   }
-  for (const uint32_t symbol : used)
-    if (!known[symbol]) impossible("s", symbol, " is a number that no input tells");
+  for (const auto* list : {&used, &offsets})
+    for (const uint32_t symbol : *list)
+      if (!known[symbol]) impossible("s", symbol, " is a number that no input tells");
   for (const uint32_t symbol : numbers)
     if (!known[symbol]) hints[symbol] = kAnyInt;
+  used.insert(used.end(), numbers.begin(), numbers.end());
   for (const uint32_t symbol : reals) hints[symbol] = std::bit_cast<int64_t>(any_float);
   return hints;
 }
@@ -133,13 +136,18 @@ class Joining {
  public:
   Joining(const Program& program, std::span<const at::Tensor> examples, double any_float = kAnyFloat)
       : from_(program.graph()), symbols_(std::make_shared<Symbols>()), trace_(symbols_, from_) {
-    std::vector<uint32_t> reals;
-    made_.hints = hints_of(from_, examples, any_float, reals);
+    std::vector<uint32_t> reals, sizes;
+    made_.hints = hints_of(from_, examples, any_float, reals, sizes);
+    const auto contains = [](const std::vector<uint32_t>& list, size_t symbol) {
+      return std::find(list.begin(), list.end(), symbol) != list.end();
+    };
     for (size_t s = 0; s < made_.hints.size(); ++s) {
-      if (std::find(reals.begin(), reals.end(), s) != reals.end())
+      if (contains(reals, s)) {
         symbols_->add_real(any_float);
-      else
-        symbols_->admit(symbols_->add(made_.hints[s]));
+        continue;
+      }
+      const types::Expr symbol = symbols_->add(made_.hints[s]);
+      if (contains(sizes, s)) symbols_->admit(symbol);
     }
     for (const types::Condition& condition : from_.conditions) {
       if (!is_known(condition)) continue;

@@ -34,7 +34,9 @@ constexpr Row kRows[] = {
      "math.pow math.trunc math.cos math.sin math.tan math.tanh math.atan math.atan2 math.fabs math.gcd math.lcm "
      "math.isclose "
      "math.isnan math.isinf math.isfinite math.copysign math.fmod math.erf math.comb math.factorial math.radians "
-     "math.degrees "
+     "math.degrees math.asin math.acos math.asinh math.acosh math.atanh math.sinh math.cosh math.exp2 math.expm1 "
+     "math.cbrt math.dist math.hypot math.fsum math.frexp math.ldexp math.modf math.remainder math.ulp math.nextafter "
+     "math.perm math.gamma math.lgamma math.erfc "
      "_operator.index _operator.length_hint _operator.truth _operator.contains "
      "str.startswith str.endswith str.replace str.join str.format str.split str.lower str.upper str.strip str.lstrip "
      "str.rstrip "
@@ -42,20 +44,30 @@ constexpr Row kRows[] = {
      "str.capitalize "
      "str.isdigit str.isalpha str.isnumeric str.isupper str.islower str.zfill str.ljust str.rjust str.center "
      "str.splitlines "
-     "str.encode str.removeprefix str.removesuffix str.casefold str.swapcase str.isspace str.isalnum "
+     "str.encode str.removeprefix str.removesuffix str.casefold str.swapcase str.isspace str.isalnum str.expandtabs "
+     "str.istitle str.isprintable str.isdecimal str.isascii str.rindex str.translate str.maketrans "
      "bytes.decode int.bit_length int.__format__ float.is_integer float.__format__ str.__format__ float.hex "
      "float.as_integer_ratio "
-     "int.to_bytes "
+     "int.to_bytes int.from_bytes int.bit_count int.conjugate "
      "tuple.index tuple.count list.copy list.index list.count dict.values dict.items dict.keys dict.copy dict.fromkeys "
      "mappingproxy.values mappingproxy.items mappingproxy.keys mappingproxy.get mappingproxy.copy set.copy set.union "
      "set.intersection set.difference set.symmetric_difference set.issubset set.issuperset set.isdisjoint "
      "frozenset.copy "
-     "frozenset.union frozenset.intersection frozenset.difference frozenset.issubset frozenset.issuperset "
-     "frozenset.isdisjoint "
+     "frozenset.union frozenset.intersection frozenset.difference frozenset.symmetric_difference frozenset.issubset "
+     "frozenset.issuperset frozenset.isdisjoint set.__len__ set.__iter__ set.__eq__ set.__ne__ set.__or__ set.__and__ "
+     "set.__sub__ set.__xor__ set.__le__ set.__lt__ set.__ge__ set.__gt__ frozenset.__len__ frozenset.__iter__ "
+     "frozenset.__eq__ frozenset.__ne__ frozenset.__hash__ frozenset.__or__ frozenset.__and__ frozenset.__sub__ "
+     "frozenset.__xor__ frozenset.__le__ frozenset.__lt__ frozenset.__ge__ frozenset.__gt__ "
+     "collections.deque.count collections.deque.index collections.deque.copy collections.deque.__copy__ "
+     "collections.deque.__len__ collections.deque.__getitem__ collections.deque.__iter__ "
+     "collections.deque.__contains__ collections.deque.__eq__ collections.deque.__ne__ collections.deque.__add__ "
+     "collections.deque.__mul__ collections.deque.__reversed__ "
      "collections.OrderedDict.values collections.OrderedDict.items collections.OrderedDict.keys "
      "collections.OrderedDict.copy "
      "list.__len__ list.__iter__ list.__eq__ list.__ne__ list.__add__ list.__mul__ dict.__iter__ dict.__len__ "
      "dict.__eq__ dict.__ne__ dict.__or__ "
+     "list.__lt__ list.__le__ list.__gt__ list.__ge__ tuple.__lt__ tuple.__le__ tuple.__gt__ tuple.__ge__ "
+     "tuple.__mul__ dict.__ror__ "
      "tuple.__iter__ tuple.__len__ tuple.__eq__ tuple.__ne__ tuple.__hash__ tuple.__add__ str.__eq__ str.__ne__ "
      "str.__hash__ str.__contains__ "
      "collections.OrderedDict.__iter__ collections.OrderedDict.__len__ collections.OrderedDict.__eq__ "
@@ -86,10 +98,12 @@ constexpr Row kRows[] = {
      "set.clear collections.OrderedDict.pop collections.OrderedDict.__setitem__ collections.OrderedDict.__delitem__ "
      "collections.OrderedDict.setdefault collections.OrderedDict.move_to_end collections.OrderedDict.popitem "
      "collections.OrderedDict.clear collections.deque.append collections.deque.appendleft collections.deque.pop "
-     "collections.deque.popleft collections.deque.clear"},
+     "collections.deque.popleft collections.deque.clear collections.deque.rotate collections.deque.insert "
+     "collections.deque.remove collections.deque.reverse collections.deque.__setitem__ collections.deque.__delitem__"},
     {CallClass::kEffectCopy,
      "list.extend list.__iadd__ dict.update dict.__ior__ set.update set.__ior__ collections.OrderedDict.update "
-     "collections.deque.extend "
+     "collections.deque.extend collections.deque.extendleft collections.deque.__iadd__ set.intersection_update "
+     "set.difference_update set.symmetric_difference_update set.__iand__ set.__isub__ set.__ixor__ "
      "collections.OrderedDict.__init__ dict.__init__ list.__init__ set.__init__"},
     {CallClass::kState,
      "torch._C._get_tracing_state torch._C._is_tracing torch._C._get_cudnn_enabled "
@@ -98,7 +112,8 @@ constexpr Row kRows[] = {
      "torch._C._is_torch_function_enabled torch._C._is_torch_function_mode_enabled torch._C._len_torch_function_stack "
      "torch._C._len_torch_dispatch_stack "
      "torch._C._get_flash_sdp_enabled torch._C._get_mem_efficient_sdp_enabled torch._C._get_math_sdp_enabled "
-     "torch._C._get_cudnn_sdp_enabled torch._C._is_any_autocast_enabled torch._C._autograd._profiler_enabled "
+     "torch._C._get_cudnn_sdp_enabled torch._C._get_overrideable_sdp_enabled torch._C._get_sdp_priority_order "
+     "sys.exc_info torch._C._is_any_autocast_enabled torch._C._autograd._profiler_enabled "
      "torch._C._get_cublas_allow_tf32 torch._C._get_mkldnn_enabled torch._C._is_fwd_grad_enabled "
      "torch._C._functorch.maybe_current_level torch._C._functorch.peek_interpreter_stack torch._C._cuda_getDeviceCount "
      "torch._C._get_fp32_precision_getter torch._C._get_privateuse1_backend_name torch._C._is_multithreading_enabled "
@@ -119,9 +134,14 @@ constexpr Row kRows[] = {
     {CallClass::kStateSet,
      "torch._C._set_grad_enabled _contextvars.ContextVar.set _contextvars.ContextVar.reset torch.set_autocast_enabled "
      "torch.set_autocast_dtype torch.set_autocast_cache_enabled torch.autocast_increment_nesting "
-     "torch.autocast_decrement_nesting torch.clear_autocast_cache"},
+     "torch.autocast_decrement_nesting torch.clear_autocast_cache torch._C._set_sdp_use_flash "
+     "torch._C._set_sdp_use_mem_efficient torch._C._set_sdp_use_math torch._C._set_sdp_use_cudnn "
+     "torch._C._set_sdp_use_overrideable torch._C._set_sdp_priority_order _thread.LockType.acquire "
+     "_thread.LockType.release _thread.LockType.__enter__ _thread.LockType.__exit__ _thread.RLock.acquire "
+     "_thread.RLock.release _thread.RLock.__enter__ _thread.RLock.__exit__"},
     {CallClass::kContextGet, "_contextvars.ContextVar.get"},
     {CallClass::kIgnore, "torch._C._log_api_usage_once torch._C._log_api_usage_metadata"},
+    {CallClass::kWarn, "_warnings.warn"},
     {CallClass::kTypeCall, "type.__call__"},
     {CallClass::kNew,
      "object.__new__ dict.__new__ tuple.__new__ list.__new__ collections.OrderedDict.__new__ int.__new__ str.__new__ "
@@ -217,10 +237,11 @@ constexpr const char* kOtherTypes =
     "dict_keys dict_values dict_items dict_keyiterator dict_valueiterator dict_itemiterator dict_reversekeyiterator "
     "dict_reversevalueiterator dict_reverseitemiterator odict_keys odict_values odict_items odict_iterator "
     "list_iterator list_reverseiterator tuple_iterator range_iterator longrange_iterator set_iterator str_iterator "
-    "str_ascii_iterator bytes_iterator iterator generator module _collections._deque_iterator torch.dtype "
+    "str_ascii_iterator bytes_iterator iterator generator module _collections._deque_iterator "
+    "_collections._deque_reverse_iterator torch.dtype "
     "torch.layout torch.memory_format torch._C._FunctionBase types.GenericAlias types.UnionType BaseException "
     "Exception re.Pattern re.Match _contextvars.ContextVar _contextvars.Token ContextVar Token "
-    "functools._lru_cache_wrapper";
+    "functools._lru_cache_wrapper _thread.lock _thread.RLock SDPBackend torch._C._SDPBackend";
 
 // Of these, the ones that keep what changes where only they find it. Reads of an attribute are made again as a guard.
 constexpr const char* kHidingTypes =
@@ -231,7 +252,8 @@ constexpr const char* kHidingTypes =
     "itertools.dropwhile itertools.filterfalse dict_keyiterator dict_valueiterator dict_itemiterator "
     "dict_reversekeyiterator dict_reversevalueiterator dict_reverseitemiterator odict_iterator list_iterator "
     "list_reverseiterator tuple_iterator range_iterator longrange_iterator set_iterator str_iterator "
-    "str_ascii_iterator bytes_iterator iterator generator _collections._deque_iterator types.SimpleNamespace";
+    "str_ascii_iterator bytes_iterator iterator generator _collections._deque_iterator "
+    "_collections._deque_reverse_iterator types.SimpleNamespace";
 
 using Table = std::unordered_map<const void*, CallClass>;
 

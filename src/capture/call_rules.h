@@ -31,6 +31,7 @@ enum class CallClass : unsigned char {
   kInit,        ///< object.__init__: nothing
   kReduce,      ///< object.__reduce_ex__: reads the whole instance dict
   kAutograd,    ///< apply of a custom autograd.Function: makes a ctx, calls forward
+  kWarn,        ///< warnings.warn
   kOperator,    ///< operator.add and its like, abs, pow: what operator_call says
 };
 

@@ -378,11 +378,12 @@ PyObject* Recorder::call_getter(Activation& self, PyObject* getter, PyObject* of
   return stop(self, Stop::kOpaqueCall, callable_name(getter));
 }
 
+// Only to what is known by address, and held by others: whatever else the table holds would not end in time.
 PyObject* Recorder::call_reference(Activation& self, PyObject* reference) {
-  if (!is_outside(reference)) return stop(self, Stop::kUnknownObject, "weakref.ref");
   PyObject* referent = PyWeakref_GET_OBJECT(reference);
+  if (!is_outside(reference) || (!is_value(referent) && (!is_outside(referent) || floating(referent))))
+    return stop(self, Stop::kOpaqueCall, "weakref.ref");
   guard_reference(reference);
-  if (!is_value(referent) && !info(referent)) enter_outside(referent, guards().sources.pinned({}, nullptr));
   return Py_NewRef(referent);
 }
 
@@ -466,6 +467,15 @@ PyObject* Recorder::call_operator(Activation& self, PyObject* callable, PyObject
     Hooked nobody(nullptr);
     if (Ref text = Ref::take(PyObject_Str(callable))) name += PyUnicode_AsUTF8(text.get());
     PyErr_Clear();
+  }
+  // The begin and the end of a region for the profiler: a graph is one step of its own there.
+  if (name.starts_with("torch.ops.profiler._record_function_")) {
+    Hooked nobody(nullptr);
+    trace_->leave();
+    PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+    trace_->enter();
+    if (result && !is_value(result) && !info(result)) enter_made(result);
+    return result;
   }
   return torch_leaf(self, name, {args, count}, [&](PyObject* const* of) {
     return PyObject_Vectorcall(callable, of, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
@@ -913,6 +923,8 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       }
       return result;
     }
+    case CallClass::kWarn:
+      return call_warning(self, callable, args, nargsf, kwnames);
     case CallClass::kIgnore:
       return raw();
     case CallClass::kTypeCall: {

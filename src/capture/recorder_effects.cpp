@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "capture/faults.h"
+#include "capture/hook.h"
 #include "capture/recorder.h"
 #include "capture/recorder_calls_internal.h"
 #include "capture/recorder_ends_internal.h"
@@ -115,6 +116,73 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
     }
   }
   if (!is_value(result) && !info(result)) adopt(self, result, Source::Kind::kItem, target, nullptr, -1, name.c_str());
+  return result;
+}
+
+// A warning is given again at each replay, as of the same line: whether it is shown, the filters and the registry of
+// its module decide each time. Which filters there are is guarded, for one may make an exception of it.
+PyObject* Recorder::call_warning(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                                 PyObject* kwnames) {
+  const size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
+  PyObject* given[] = {nullptr, nullptr, nullptr};  // message, category, stacklevel
+  static constexpr std::string_view kNames[] = {"message", "category", "stacklevel"};
+  bool is_plain = positional <= 3;
+  for (size_t i = 0; is_plain && i < positional; ++i) given[i] = args[i];
+  for (size_t i = positional; is_plain && i < total_count(nargsf, kwnames); ++i) {
+    const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - positional)));
+    const auto* found = std::find(std::begin(kNames), std::end(kNames), name);
+    is_plain = found != std::end(kNames);
+    if (is_plain) given[found - std::begin(kNames)] = args[i];
+  }
+  auto [message, category, level] = given;
+  if (category == Py_None) category = nullptr;
+  is_plain = is_plain && message && PyUnicode_CheckExact(message) && (!category || PyType_Check(category)) &&
+             (!level || PyLong_CheckExact(level));
+  Activation* where = &self;  // the frame that the warning is about
+  if (is_plain && level)
+    for (long n = PyLong_AsLong(level); n > 1 && where; --n) where = where == &root_ ? nullptr : where->outer();
+  if (!is_plain || !where) return stop(self, Stop::kEffect, "warnings.warn");
+
+  static PyObject* const module = PyImport_ImportModule("warnings");
+  static PyObject* const name = PyUnicode_InternFromString("filters");
+  if (!info(module)) enter_outside(module, guards().sources.pinned({}, nullptr));
+  const Ref filters = Ref::take(load_attr(self, module, name));
+  if (!filters || filters.get() == kStop || !PyList_CheckExact(filters.get()))
+    return stop(self, Stop::kEffect, "warnings.warn");
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(filters.get()); ++i) {
+    PyObject* filter = PyList_GET_ITEM(filters.get(), i);
+    PyObject* action = PyTuple_Check(filter) && PyTuple_GET_SIZE(filter) ? PyTuple_GET_ITEM(filter, 0) : nullptr;
+    if (!action || !PyUnicode_Check(action) || PyUnicode_CompareWithASCIIString(action, "error") == 0)
+      return stop(self, Stop::kEffect, "warnings.warn");
+  }
+  if (is_outside(filters.get())) guard_all(self, filters.get());
+  if (!active_) return Semantics::call(self, callable, args, nargsf, kwnames);
+  PyObject* result;
+  {
+    Hooked nobody(nullptr);  // who shows it may be Python code
+    trace_->leave();
+    result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+    if (active_) trace_->enter();
+  }
+  if (!result) {
+    const ErrorAside aside;
+    invalidate(self, Stop::kRaised, "warnings.warn");
+    return nullptr;
+  }
+  // A module without a registry has only had warnings that are ignored.
+  PyObject* const globals = where->frame()->f_globals;
+  PyObject* const registry = PyDict_GetItemString(globals, "__warningregistry__");
+  PyObject* const of_module = PyDict_GetItemString(globals, "__name__");
+  static PyObject* const partial = PyObject_GetAttrString(PyImport_ImportModule("functools"), "partial");
+  static PyObject* const explicitly = PyObject_GetAttrString(module, "warn_explicit");
+  if (!registry || !of_module) return result;
+  const Ref names = Ref::take(Py_BuildValue("(ss)", "registry", "module"));
+  PyObject* const parts[] = {explicitly, registry, of_module};
+  const Ref again = Ref::take(PyObject_Vectorcall(partial, parts, 1, names.get()));
+  const Ref line = Ref::take(PyLong_FromLong(where->current_line()));
+  PyObject* const repeated[] = {message, category ? category : PyExc_UserWarning, where->code()->co_filename,
+                                line.get()};
+  if (again && line) record_call(again.get(), repeated, 4);
   return result;
 }
 

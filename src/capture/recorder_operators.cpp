@@ -52,6 +52,13 @@ void Recorder::set_place(Activation& self) {
   if (symbolic_) symbolic_->trace().set_place(file, place->current_line(), name);
 }
 
+/// A member of an IntEnum: an int of a class that changes nothing of what ints do as numbers.
+static bool is_named_number(PyObject* object) {
+  const PyTypeObject* type = Py_TYPE(object);
+  return PyLong_Check(object) && !PyLong_CheckExact(object) && !PyBool_Check(object) && type->tp_as_number &&
+         memcmp(type->tp_as_number, PyLong_Type.tp_as_number, sizeof(PyNumberMethods)) == 0;
+}
+
 bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
   fault_point("primitive");
   if (is_tensor(object)) return usable_tensor(object, "an unknown place");
@@ -76,6 +83,11 @@ bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
     auto* slice = reinterpret_cast<PySliceObject*>(object);
     return torch_operand(self, slice->start, depth + 1) && torch_operand(self, slice->stop, depth + 1) &&
            torch_operand(self, slice->step, depth + 1);
+  }
+  if (is_named_number(object)) {
+    if (floating(object)) pin(object);
+    guard_class(object);
+    return true;
   }
   if (type == &PyRange_Type || (strncmp(type->tp_name, "torch.", 6) == 0 &&
                                 strcmp(type->tp_name, "torch.Generator") != 0 && !is_python_class(type)))
@@ -217,8 +229,10 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
   int base = which >= 13 ? which - 13 : which;
   if (is_tensor(left) || is_tensor(right)) {
     // A Python object beside a tensor may answer the operator itself.
-    if ((is_tensor(left) || is_value(left) || PyTuple_Check(left) || PyList_Check(left)) &&
-        (is_tensor(right) || is_value(right) || PyTuple_Check(right) || PyList_Check(right))) {
+    const auto is_plain = [](PyObject* side) {
+      return is_tensor(side) || is_value(side) || PyTuple_Check(side) || PyList_Check(side) || is_named_number(side);
+    };
+    if (is_plain(left) && is_plain(right)) {
       if (!torch_operand(self, left) || !torch_operand(self, right))
         return stop(self, unreadable_stop_, unreadable_detail_);
       PyObject* operands[] = {left, right};

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import enum
+import itertools
 import operator
 import typing
 
@@ -425,3 +426,71 @@ def test_getters(name):
 def test_getters_are_part_of_a_graph(name):
     found = magneto.explain(PLAIN_GETTERS[name])(randn(3, 3))
     assert (found.graph_count, found.break_count) == (1, 0), str(found)
+
+
+# ---- methods of C types that make and change containers of the program's own -----------------------------------------
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+def all_of_a_set(x):
+    s = {1, 2, 3}
+    s.intersection_update({2, 3, 4}), s.difference_update([3]), s.symmetric_difference_update({5})
+    s &= {2, 5, 7}
+    t = frozenset(s)
+    return x * len(s) + sum(t ^ {9}), sorted(t.symmetric_difference([2])), t <= {2, 5, 6}
+
+
+def all_of_a_deque(x):
+    d = collections.deque([1, 2, 3], maxlen=5)
+    d.rotate(1), d.insert(1, 7), d.extendleft([8]), d.reverse(), d.remove(7)
+    return x * d.count(3) + d.index(2), list(d), list(d.copy()), list(reversed(d)), len(d + d), 8 in d
+
+
+def all_of_a_counter(x):
+    c = collections.Counter("banana")
+    c.update("bb"), c.subtract({"a": 1})
+    return x * c["a"], c.most_common(1), sorted(c.elements()), c + collections.Counter(z=2), sum(c.values())
+
+
+def groups(x):
+    found = [(key, list(group)) for key, group in itertools.groupby([1, 1, 2, 1], key=lambda n: n * 2)]
+    left = [key for key, _ in itertools.groupby("aabbc")]
+    return x * len(found), found, left, [list(g) for _, g in itertools.groupby([])]
+
+
+def tees(x):
+    a, b, c = itertools.tee((n * 2 for n in range(4)), 3)
+    first = next(a)
+    return x * sum(a), first, list(b), list(zip(c, [1, 2])), list(itertools.tee([1])[1])
+
+
+METHODS = {
+    "sets": all_of_a_set,
+    "deques": all_of_a_deque,
+    "counters": all_of_a_counter,
+    "groups": groups,
+    "tees": tees,
+    "vars": lambda x: (x * len(vars(Counted())), "LOW" in vars(Level), vars(Counted())["reads"]),
+    "named numbers": lambda x: (x * Level.HIGH + x[Level.LOW], Level.HIGH * x, x.sum(Level.LOW), x.roll(Level.LOW, 0)),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_of_own_containers(name):
+    same_as_eager(METHODS[name], randn(3, 3))
+
+
+@pytest.mark.needs_capture
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "vars"])
+def test_methods_of_own_containers_are_part_of_a_graph(name):
+    found = magneto.explain(METHODS[name])(randn(3, 3))
+    assert (found.graph_count, found.break_count) == (1, 0), str(found)
+
+
+def test_a_tee_that_is_refused():
+    with pytest.raises(ValueError):
+        magneto.compile(lambda x: (x, itertools.tee([1], -1)))(ones(2))

@@ -1,6 +1,9 @@
 """Functions that stand for others, what torch's own decorators ask for, and parts of torch that must not break a graph."""
 
+import contextlib
 import re
+import threading
+import warnings
 
 import pytest
 import torch
@@ -369,3 +372,173 @@ def test_a_break_that_is_asked_for():
     report = magneto.report()
     assert (len(report.graphs), report.break_count) == (2, 1)
     assert "asks for a break" in report.breaks[0].reason
+
+
+# ---- warnings, locks, regions ----------------------------------------------------------------------------------------
+
+
+def warns(x):
+    y = x * 2
+    warnings.warn("careful", FutureWarning)
+    inner_warns()
+    return y + 1
+
+
+def inner_warns(level=2):
+    warnings.warn(f"level {level}", stacklevel=level)
+
+
+def shown(f, action, calls=3):
+    """What is shown, with the lines, when f is called so often."""
+    globals().pop("__warningregistry__", None)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter(action)
+        for _ in range(calls):
+            f(randn(3))
+    return [(str(w.message), w.category, w.filename, w.lineno) for w in caught]
+
+
+@pytest.mark.parametrize("action", ["always", "default", "ignore", "once", "module"])
+def test_warnings_are_given_again(action):
+    c = magneto.compile(warns)
+    for _ in range(3):
+        assert shown(c, action) == shown(warns, action)
+
+
+@pytest.mark.needs_capture
+def test_a_warning_breaks_no_graph():
+    c = magneto.compile(warns)
+    shown(c, "always")
+    assert magneto.report().break_count == 0 and len(magneto.report().graphs) == 1
+
+
+def test_warnings_that_are_errors():
+    c = magneto.compile(warns)
+    shown(c, "always")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            with pytest.raises(FutureWarning, match="careful"):
+                c(randn(3))
+    assert shown(c, "always") == shown(warns, "always")
+
+
+def test_a_size_that_is_asserted():
+    def f(x):
+        torch._check(x.shape[0] > 1, lambda: "too small")
+        torch._check_value(x.shape[0] < 90)
+        return x * 2
+
+    c = magneto.compile(f)
+    for n in (3, 4, 5):
+        torch.testing.assert_close(c(torch.ones(n)), torch.ones(n) * 2)
+    with pytest.raises(RuntimeError, match="too small"):
+        c(torch.ones(1))
+    with pytest.raises(ValueError):
+        c(torch.ones(100))
+    torch.testing.assert_close(c(torch.ones(7)), torch.ones(7) * 2)
+
+
+LOCK, RLOCK = threading.Lock(), threading.RLock()
+
+
+def locked(x):
+    with LOCK, RLOCK:
+        y = x * 2
+    LOCK.acquire()
+    try:
+        return y + 1
+    finally:
+        LOCK.release()
+
+
+@pytest.mark.needs_capture
+def test_locks_are_taken_and_left():
+    c = magneto.compile(locked)
+    for _ in range(4):
+        x = randn(3)
+        torch.testing.assert_close(c(x), locked(x))
+        assert not LOCK.locked()
+    assert magneto.report().break_count == 0
+
+
+def test_a_lock_that_somebody_holds_is_waited_for():
+    c = magneto.compile(locked)
+    for _ in range(3):
+        c(randn(3))
+    done = []
+    LOCK.acquire()
+    thread = threading.Thread(target=lambda: done.append(c(torch.ones(3))))
+    thread.start()
+    thread.join(0.2)
+    assert not done
+    LOCK.release()
+    thread.join()
+    torch.testing.assert_close(done[0], torch.ones(3) * 3)
+
+
+def region(x):
+    with torch.autograd.profiler.record_function("mine"):
+        y = x * 2
+        with torch.profiler.record_function("inner"):
+            return y + 1
+
+
+@pytest.mark.needs_capture
+def test_a_region_of_the_profiler():
+    c = magneto.compile(region)
+    for _ in range(3):
+        x = randn(3, requires_grad=True)
+        torch.testing.assert_close(c(x), region(x))
+    assert magneto.report().break_count == 0
+
+
+def test_a_region_of_the_profiler_with_a_break():
+    def f(x):
+        with torch.profiler.record_function("mine"):
+            y = x * 2
+            torch._dynamo.graph_break()
+            return y + 1
+
+    c = magneto.compile(f)
+    for _ in range(4):
+        x = randn(3)
+        torch.testing.assert_close(c(x), f(x))
+    with torch.profiler.profile() as profile:
+        torch.testing.assert_close(c(x), f(x))
+    assert any(event.key == "mine" for event in profile.key_averages())
+
+
+@pytest.mark.needs_capture
+def test_which_attention_is_a_region():
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def f(x):
+        with sdpa_kernel(SDPBackend.MATH):
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x) * 2
+
+    c = magneto.compile(f)
+    for _ in range(3):
+        x = randn(2, 2, 4, 8, requires_grad=True)
+        torch.testing.assert_close(c(x), f(x))
+        (want,), (have,) = (torch.autograd.grad(g(x).sum(), x) for g in (f, c))
+        torch.testing.assert_close(have, want)
+        assert torch.backends.cuda.flash_sdp_enabled()
+    assert magneto.report().break_count == 0
+
+
+@pytest.mark.needs_capture
+def test_a_stack_of_regions():
+    def f(x):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            stack.enter_context(contextlib.nullcontext())
+            stack.callback(lambda: None)
+            return x * 2
+
+    c = magneto.compile(f)
+    for _ in range(3):
+        x = randn(3, requires_grad=True)
+        torch.testing.assert_close(c(x), f(x))
+        assert not c(x).requires_grad and torch.is_grad_enabled()
+    assert magneto.report().break_count == 0

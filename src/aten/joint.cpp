@@ -100,10 +100,11 @@ std::vector<int64_t> hints_of(const Graph& graph, std::span<const at::Tensor> ex
   std::vector<int64_t> hints(count);
   std::vector<bool> known(count);
   const auto learn = [&](const types::Expr& expr, int64_t value) {
-    const auto told = expr.multiple();
-    if (!told) return;
-    hints.at(told->symbol) = value / told->times;
-    known.at(told->symbol) = true;
+    std::vector<uint32_t> here;
+    expr.collect_symbols(here);
+    if (here.size() != 1 || !(expr == types::Expr::symbol(here[0]))) return;
+    hints.at(here[0]) = value;
+    known.at(here[0]) = true;
   };
   for (size_t i = 0; i < examples.size(); ++i) {
     const types::TensorType& type = graph.value(graph.inputs()[i]).type;

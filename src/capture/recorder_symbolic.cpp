@@ -46,10 +46,8 @@ void Recorder::make_symbolic(PyObject* tensor, const std::string& path, TensorMe
     any = true;
   }
   if (is_volatile(offset_path(path))) {
-    constexpr int64_t kMost = 16;  // elements of a byte that one instruction moves
-    meta.offset_unit = meta.offset == 0 ? kMost : std::min(kMost, meta.offset & -meta.offset);
     meta.offset_symbol = static_cast<int32_t>(symbols_->hints().size());
-    new_symbol(meta.offset / meta.offset_unit);
+    new_symbol(meta.offset);
     any = true;
   }
   if (any) meta.set_symbols(std::move(symbols));

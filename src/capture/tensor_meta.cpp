@@ -105,7 +105,7 @@ bool TensorMeta::matches(const c10::TensorImpl* impl) const {
   size_t dims = sizes_strides.size() / 2;
   auto sizes = impl->sizes(), strides = impl->strides();
   if (sizes.size() != dims) return false;
-  if (offset_symbol < 0 ? impl->storage_offset() != offset : impl->storage_offset() % offset_unit != 0) return false;
+  if (offset_symbol < 0 && impl->storage_offset() != offset) return false;
   if (!symbols.empty()) {
     for (size_t i = 0; i < dims; ++i)
       if (symbols[i] < 0 && sizes[i] != sizes_strides[i]) return false;
@@ -130,7 +130,7 @@ types::Sizes TensorMeta::symbolic_strides() const {
 
 types::Expr TensorMeta::symbolic_offset() const {
   if (offset_symbol < 0) return offset;
-  return types::Expr::symbol(static_cast<uint32_t>(offset_symbol)) * offset_unit;
+  return types::Expr::symbol(static_cast<uint32_t>(offset_symbol));
 }
 
 void TensorMeta::set_symbols(std::vector<int32_t> of_sizes) {
@@ -157,7 +157,7 @@ bool TensorMeta::take_symbols(PyObject* object, std::span<int64_t> into) const {
   const auto sizes = impl->sizes(), now = impl->strides();
   for (size_t i = 0; i < symbols.size(); ++i)
     if (symbols[i] >= 0) into[static_cast<size_t>(symbols[i])] = sizes[i];
-  if (offset_symbol >= 0) into[static_cast<size_t>(offset_symbol)] = impl->storage_offset() / offset_unit;
+  if (offset_symbol >= 0) into[static_cast<size_t>(offset_symbol)] = impl->storage_offset();
   for (size_t i = 0; i < symbols.size(); ++i)
     if (now[i] != strides[i].evaluate(into)) return false;
   return true;

@@ -32,10 +32,7 @@ struct TensorMeta {
 
   std::vector<int32_t> symbols;      ///< of the sizes; -1: fixed. Empty: all are fixed
   std::vector<types::Expr> strides;  ///< where there are symbols
-  /// The storage offset is any multiple of `offset_unit`, a symbol times it; -1: it is `offset`. Kernels rely on the
-  /// alignment.
-  int32_t offset_symbol = -1;
-  int64_t offset_unit = 1;
+  int32_t offset_symbol = -1;        ///< -1: the storage offset is `offset`
 
   static TensorMeta of(PyObject* tensor);
   bool has_symbols() const { return !symbols.empty() || offset_symbol >= 0; }

@@ -126,10 +126,11 @@ class Validation final : public Evaluator {
       made.push_back(aten::sample_of(examples[k]));
       const types::TensorType& type = graph.value(graph.inputs()[k]).type;
       const auto tell = [&](const types::Expr& e, const types::Expr& number) {
-        const auto told = e.multiple();
-        if (!told) return;
-        if (symbols.size() <= told->symbol) symbols.resize(told->symbol + 1, -1);
-        symbols[told->symbol] = number.value_or(0) / told->times;
+        std::vector<uint32_t> list;
+        e.collect_symbols(list);
+        if (list.size() != 1 || !(e == types::Expr::symbol(list[0]))) return;
+        if (symbols.size() <= list[0]) symbols.resize(list[0] + 1, -1);
+        symbols[list[0]] = number.value_or(0);
       };
       for (size_t d = 0; d < type.sizes.size(); ++d) {
         tell(type.sizes[d], made.back().type.sizes[d]);

@@ -128,8 +128,9 @@ std::vector<bool> inputs_to_keep(const Graph& graph, const std::vector<bool>& re
 
 void bind_symbols(const types::TensorType& type, std::vector<uint32_t>& into) {
   const auto bind = [&](const types::Expr& e) {
-    const auto told = e.multiple();
-    if (told && !contains(into, told->symbol)) into.push_back(told->symbol);
+    Symbols here;
+    e.collect_symbols(here);
+    if (here.size() == 1 && e == types::Expr::symbol(here[0]) && !contains(into, here[0])) into.push_back(here[0]);
   };
   for (const types::Expr& size : type.sizes) bind(size);
   for (const types::Expr& stride : type.strides) bind(stride);

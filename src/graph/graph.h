@@ -117,7 +117,7 @@ ValueId outside_of(const Graph& graph, ValueId id);
 /// Calls `visit` with every tensor among the arguments, lists included, in order.
 void for_each_read(const Node& node, const std::function<void(ValueId)>& visit);
 
-/// Adds the symbols whose value a tensor of this type tells: one of its sizes or strides, or its offset, is a multiple.
+/// Adds the symbols whose value a tensor of this type tells: those that are one of its sizes, strides, or its offset.
 void bind_symbols(const types::TensorType& type, std::vector<uint32_t>& into);
 
 /// Drops inputs, constants and values that nothing reads, and renumbers the rest in order of appearance. `kept_inputs`

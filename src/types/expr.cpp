@@ -433,16 +433,6 @@ uint64_t Expr::norm() const {
   return sum;
 }
 
-std::optional<Expr::Multiple> Expr::multiple() const {
-  std::vector<uint32_t> symbols;
-  collect_symbols(symbols);
-  if (symbols.size() != 1) return std::nullopt;
-  std::vector<int64_t> ones(symbols[0] + 1, 1);
-  const auto times = evaluate_exactly(ones);
-  if (!times || *times <= 0 || *this != symbol(symbols[0]) * Expr(*times)) return std::nullopt;
-  return Multiple{symbols[0], *times};
-}
-
 void Expr::collect_symbols(std::vector<uint32_t>& into) const {
   if (is_constant()) return;
   for (const Term& term : node_->terms)

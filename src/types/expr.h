@@ -44,12 +44,6 @@ class Expr {
   /// most the norms of its parts together, a product their product: as long as that stays below 2^63, none has wrapped.
   uint64_t norm() const;
   void collect_symbols(std::vector<uint32_t>& into) const;
-  /// Where it is a symbol times a positive number: both. Who knows its value knows that of the symbol.
-  struct Multiple {
-    uint32_t symbol;
-    int64_t times;
-  };
-  std::optional<Multiple> multiple() const;
   /// A number that this is never below, when one is known: symbols are never negative, and symbol i is at least
   /// least[i] where that is given.
   std::optional<int64_t> lower_bound(const std::vector<int64_t>& least = {}) const;

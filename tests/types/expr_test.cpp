@@ -20,13 +20,6 @@ TEST(Expr, EqualExpressionsCompareEqualWhateverTheirOrder) {
   EXPECT_TRUE((s0 - s0).is_constant());
 }
 
-TEST(Expr, AMultipleOfOneSymbolTellsIt) {
-  EXPECT_EQ(s1.multiple()->symbol, 1u);
-  EXPECT_EQ((s1 * 16).multiple()->times, 16);
-  for (const Expr& other : {Expr(3), s0 + 1, s0 * s1, s0 * s0, -s0, Expr::floor_div(s0, 2), s0 * 2 + s1})
-    EXPECT_FALSE(other.multiple()) << to_string(other);
-}
-
 TEST(Expr, ConstantsFoldAsInPython) {
   EXPECT_EQ(Expr::floor_div(-7, 2), Expr(-4));
   EXPECT_EQ(Expr::floor_div(7, -2), Expr(-4));

@@ -709,7 +709,11 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
   size_t count = total_count(nargsf, kwnames);
   auto raw = [&] { return PyObject_Vectorcall(callable, args, nargsf, kwnames); };
   PyObject* first = bound ? bound : count ? args[0] : nullptr;
-  if (bound && is_outside(callable)) pin(bound);  // append = items.append, before the compiled function: always these
+  if (bound && is_outside(callable)) {  // append = items.append, before the compiled function: always these
+    if (!is_value(bound) && !is_tensor(bound) && !info(bound))
+      enter_outside(bound, guards().sources.pinned(source_of(callable), nullptr));
+    pin(bound);
+  }
   if (cls == CallClass::kOpaque && is_as_tensor(callable, args, count)) cls = CallClass::kTorch;
   switch (cls) {
     case CallClass::kOpaque:

@@ -447,7 +447,7 @@ def test_many_sizes_are_a_few_graphs(name, gradients):
     if DEVICE != "cpu" and isinstance(dims, tuple):
         pytest.skip("what CUDA's own convolution libraries return is asked of torch, with fixed sizes")
     c = magneto.compile(f)
-    for n in range(9, 40):
+    for n in range(9, 42, 3):  # more than the limit of 8
         x = data
         for dim in dims if isinstance(dims, tuple) else (dims,):
             x = x.narrow(dim, 0, n)

@@ -68,8 +68,9 @@ void Trace::State::run_recorded() {
 
   std::vector<c10::IValue> stack;
   size_t call = 0;
-  for (size_t node = done; node < graph.nodes().size(); ++node)
-    for (const c10::Device device : random_devices(graph, graph.nodes()[node])) drawn.note(device);
+  for (size_t k = 0; k < calls.size(); ++k)
+    if (calls[k].op->random)
+      for (const c10::Device device : random_devices(graph, graph.nodes()[done + k])) drawn.note(device);
   try {
     BareDispatch bare;
     for (; call < calls.size(); ++call) run_call(call, stack);

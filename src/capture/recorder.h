@@ -219,6 +219,7 @@ class Recorder final : public Semantics, public Provenance {
   void guard_cell(PyObject* cell);
   void guard_partial(PyObject* partial);
   void guard_callee(PyObject* object);
+  void enter_receiver(PyObject* method, PyObject* bound);
   void guard_reference(PyObject* reference);                 ///< a weak one
   bool callable_from_c(Activation& self, PyObject* object);  ///< C code may call it: what it does is seen, or nothing
   static bool is_partial(PyObject* object) { return strcmp(Py_TYPE(object)->tp_name, "functools.partial") == 0; }
@@ -318,6 +319,7 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* call_partial(Activation& self, PyObject* partial, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_getter(Activation& self, PyObject* getter, PyObject* of);  ///< operator.itemgetter(...)(of) ...
   PyObject* call_reference(Activation& self, PyObject* reference);          ///< weakref.ref, from outside
+  PyObject* call_unrecorded(PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_operator(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                           PyObject* kwnames);

@@ -237,6 +237,16 @@ void Recorder::guard_callee(PyObject* object) {
   }
 }
 
+// append = items.append, add = x.add, before the compiled function: the method is known by address, and so is what it
+// is bound to.
+void Recorder::enter_receiver(PyObject* method, PyObject* bound) {
+  if (!bound || !is_outside(method) || is_value(bound)) return;
+  if (floating(method)) pin(method);
+  if (!info(bound) && !(is_tensor(bound) && trace_->made_here(tensor_of(bound))))
+    enter_outside(bound, guards().sources.pinned(source_of(method), nullptr));
+  pin(bound);
+}
+
 // sorted(xs, key=f), map(f, xs): a Python function comes through the hook; what C code does to C code nobody sees.
 bool Recorder::callable_from_c(Activation& self, PyObject* object) {
   if (is_partial(object) && !callable_from_c(self, reinterpret_cast<PartialObject*>(object)->function)) return false;
@@ -266,10 +276,7 @@ bool Recorder::callable_from_c(Activation& self, PyObject* object) {
   }
   PyObject* bound = nullptr;
   const CallClass known = call_class(object, &bound);
-  if (bound && is_outside(object) && !is_value(bound) && !info(bound)) {  // reached through its method alone
-    if (floating(object)) pin(object);
-    enter_outside(bound, guards().sources.pinned(source_of(object), nullptr));
-  }
+  enter_receiver(object, bound);
   switch (known) {
     case CallClass::kPure:
     case CallClass::kOperator:
@@ -387,6 +394,15 @@ PyObject* Recorder::call_reference(Activation& self, PyObject* reference) {
   return Py_NewRef(referent);
 }
 
+// As eager makes it: neither its operators nor its frames are part of the recording.
+PyObject* Recorder::call_unrecorded(PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  Hooked nobody(nullptr);
+  trace_->leave();
+  PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+  if (active_) trace_->enter();
+  return result;
+}
+
 // functools.lru_cache: a hit gives the object of the last time. The guard calls the wrapper again, as eager would, and
 // compares identities; a miss runs the function as in eager, unrecorded, once.
 PyObject* Recorder::call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf,
@@ -401,13 +417,7 @@ PyObject* Recorder::call_cached(Activation& self, PyObject* wrapper, PyObject* c
       return stop(self, Stop::kOpaqueCall, "a cached function (functools.lru_cache)");
     specialise(args[i]);
   }
-  PyObject* result;
-  {
-    Hooked nobody(nullptr);
-    trace_->leave();
-    result = PyObject_Vectorcall(wrapper, args, nargsf, kwnames);
-    if (active_) trace_->enter();
-  }
+  PyObject* result = call_unrecorded(wrapper, args, nargsf, kwnames);
   if (!result) return nullptr;
   if (is_tensor(result) || !info(result)) {
     guard_state(wrapper, args, count, result, "a cached function", kwnames);
@@ -470,10 +480,7 @@ PyObject* Recorder::call_operator(Activation& self, PyObject* callable, PyObject
   }
   // The begin and the end of a region for the profiler: a graph is one step of its own there.
   if (name.starts_with("torch.ops.profiler._record_function_")) {
-    Hooked nobody(nullptr);
-    trace_->leave();
-    PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
-    trace_->enter();
+    PyObject* result = call_unrecorded(callable, args, nargsf, kwnames);
     if (result && !is_value(result) && !info(result)) enter_made(result);
     return result;
   }
@@ -486,13 +493,7 @@ PyObject* Recorder::call_of_a_device(Activation& self, PyObject* function, PyObj
                                      PyObject* kwnames) {
   for (size_t i = 0; i < total_count(nargsf, kwnames); ++i)
     if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
-  PyObject* result;
-  {
-    Hooked nobody(nullptr);
-    trace_->leave();
-    result = PyObject_Vectorcall(function, args, nargsf, kwnames);
-    if (active_) trace_->enter();
-  }
+  PyObject* result = call_unrecorded(function, args, nargsf, kwnames);
   if (result && !is_value(result) && !info(result)) enter_outside(result, guards().sources.pinned({}, nullptr));
   return result;
 }
@@ -709,11 +710,7 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
   size_t count = total_count(nargsf, kwnames);
   auto raw = [&] { return PyObject_Vectorcall(callable, args, nargsf, kwnames); };
   PyObject* first = bound ? bound : count ? args[0] : nullptr;
-  if (bound && is_outside(callable)) {  // append = items.append, before the compiled function: always these
-    if (!is_value(bound) && !is_tensor(bound) && !info(bound))
-      enter_outside(bound, guards().sources.pinned(source_of(callable), nullptr));
-    pin(bound);
-  }
+  enter_receiver(callable, bound);
   if (cls == CallClass::kOpaque && is_as_tensor(callable, args, count)) cls = CallClass::kTorch;
   switch (cls) {
     case CallClass::kOpaque:
@@ -722,9 +719,6 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       return stop(self, Stop::kTensorData, callable_name(callable));
     case CallClass::kTorch: {
       std::string name = callable_name(callable);
-      // add = x.add, before the compiled function: the method is known by address, and so is its tensor.
-      if (bound && is_tensor(bound) && is_outside(callable) && !info(bound) && !trace_->made_here(tensor_of(bound)))
-        enter_outside(bound, guards().sources.pinned(source_of(callable), nullptr));
       if (bound && !torch_operand(self, bound)) return stop(self, unreadable_stop_, unreadable_detail_);
       for (size_t i = 0; i < count; ++i)
         if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "capture/faults.h"
-#include "capture/hook.h"
 #include "capture/recorder.h"
 #include "capture/recorder_calls_internal.h"
 #include "capture/recorder_ends_internal.h"
@@ -157,13 +156,7 @@ PyObject* Recorder::call_warning(Activation& self, PyObject* callable, PyObject*
   }
   if (is_outside(filters.get())) guard_all(self, filters.get());
   if (!active_) return Semantics::call(self, callable, args, nargsf, kwnames);
-  PyObject* result;
-  {
-    Hooked nobody(nullptr);  // who shows it may be Python code
-    trace_->leave();
-    result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
-    if (active_) trace_->enter();
-  }
+  PyObject* result = call_unrecorded(callable, args, nargsf, kwnames);  // who shows it may be Python code
   if (!result) {
     const ErrorAside aside;
     invalidate(self, Stop::kRaised, "warnings.warn");

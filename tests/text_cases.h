@@ -1,5 +1,5 @@
 // Text in, text out: each file of a folder's texts/ holds an input, a line of dashes, and what must come out.
-// MAGNETO_UPDATE=1 writes the second half anew.
+// MAGNETO_UPDATE=1 writes the second half again.
 #pragma once
 #include <gtest/gtest.h>
 

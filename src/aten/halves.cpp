@@ -15,6 +15,7 @@
 #include "autograd/verify_functional.h"
 #include "base/text.h"
 #include "base/violation.h"
+#include "graph/settle.h"
 
 namespace magneto::aten {
 
@@ -36,6 +37,7 @@ class Arranging {
   FunctionalJoint run() {
     const auto dtype = to_dtype(c10::get_default_dtype_as_scalartype()).value_or(types::Dtype::kF32);
     const auto start = std::chrono::steady_clock::now();
+    joint_.graph = graph::settle(std::move(joint_.graph));
     values_ = autograd::functionalise(joint_.graph, dtype);
     made_.functionalise_ms = milliseconds_since(start);
     if (!values_.reason.empty()) return none(values_.reason);

@@ -422,12 +422,15 @@ class Functionalising {
       if (by_strides && id.valid() && !is_there(below, from_.value(id).type))
         return stop(node, "looks by strides at memory that is not known to be there");
     Node copy = copied(node);
+    std::vector<TensorType> types;
+    for (const ValueId id : node.outputs) types.push_back(from_.value(id).type);
     if (by_sizes) {
       copy.op = op.functional;
       copy.args.resize(2);
+    } else if (by_strides && !op.by_strides) {
+      copy.op = "aten::as_strided";
+      copy.args = {copy.args[0], types.at(0).sizes, types[0].strides, types[0].offset};
     }
-    std::vector<TensorType> types;
-    for (const ValueId id : node.outputs) types.push_back(from_.value(id).type);
     ++groups_;
     for (size_t k = 0; k < node.outputs.size(); ++k) {
       if (!is_made(node, node.outputs[k])) continue;  // lift_fresh and its like: the tensor itself
@@ -439,17 +442,20 @@ class Functionalising {
                         .group = groups_,
                         .by_strides = by_strides,
                         .recorded = node.outputs[k]});
-      if (op.by_strides) lay_on_storage(views_.back());
+      if (by_strides) lay_on_storage(views_.back());
       views_of_[node.outputs[k].index()] = ViewId(views_.size() - 1);
     }
   }
 
   /// Whether the strides that a view is told are those that follow from its sizes: then it is a view of any layout.
   bool is_view_by_sizes(const ops::Op& op, const Node& node) const {
+    const TensorType &below = from_.value(std::get<ValueId>(node.args[0])).type,
+                     &type = from_.value(node.outputs.at(0)).type;
+    if (below.sizes == type.sizes && below.strides == type.strides) return true;
     const ops::Op* other = ops::find(op.functional);
     const std::span<const Arg> sizes(node.args.data(), 2);
     const auto results = other && other->type ? other->type({sizes, &from_, default_dtype_}) : std::nullopt;
-    return results && results->size() == 1 && (*results)[0].type == from_.value(node.outputs.at(0)).type;
+    return results && results->size() == 1 && (*results)[0].type == type;
   }
 
   void change_shape(const ops::Op& op, const Node& node) {

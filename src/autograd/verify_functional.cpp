@@ -126,6 +126,8 @@ class Verifier {
     for (const ValueId id : written_by(graph_, node, default_dtype_)) say(who(), " writes %", id.index());
     const ops::Op* op = ops::find(node.op);
     if (!op || !op->type) return;
+    // the strides of the tensor that was recorded: a version of it may have others
+    if (op->view && !op->functional.empty()) say(who(), " is told its strides");
     const auto results = op->type({node.args, &graph_, default_dtype_});
     if (!results || results->size() != node.outputs.size()) return;
     for (size_t k = 0; k < results->size(); ++k) {

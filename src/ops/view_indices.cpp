@@ -157,16 +157,6 @@ static Mapped by_strides(Body& b, const Sizes* strides, const std::optional<Expr
 Mapped strided_index(Body& b) {  // self, sizes, strides, offset
   return by_strides(b, integers(b.call, 2), is_absent(b.call, 3) ? b.type_of(0).offset : integer(b.call, 3));
 }
-Mapped reshape_alias_index(Body& b) {  // a reshape whose strides torch computed before, and so they are given
-  const TensorType& self = b.type_of(0);
-  const Sizes* strides = integers(b.call, 2);
-  if (!strides) return std::nullopt;
-  const bool plain = *strides == types::contiguous_strides(b.type.sizes);
-  if ((plain && types::is_contiguous(self)) || (b.type.sizes == self.sizes && *strides == self.strides))
-    return same_elements(b);
-  return by_strides(b, strides, self.offset);
-}
-
 // ---- the other way round -------------------------------------------------------------------------------------------
 
 namespace {

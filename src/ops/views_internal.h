@@ -20,8 +20,7 @@ Mapped unbind_index(Body& b);
 Mapped diagonal_index(Body& b);
 Mapped unfold_index(Body& b);
 Mapped strided_index(Body& b);
-Mapped reshape_alias_index(Body& b);
-Mapped no_index(Body& b);  ///< elements of another type
+Mapped no_index(Body& b);  ///< elements of another type, or strides that were told
 
 using PutValue = graph::ValueId;
 PutValue put_reshaped(Expander& e, size_t output, PutValue value);

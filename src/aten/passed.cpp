@@ -20,15 +20,20 @@ using graph::ValueId;
 
 namespace {
 
-/// The node that gives this value as a view with the same elements; nullptr: no such.
-const Node* view_that_makes(const Graph& graph, ValueId id) {
+/// The node that gives this value as a view; nullptr: no such.
+const Node* maker_of_view(const Graph& graph, ValueId id) {
   const graph::NodeId maker = graph.value(id).maker;
   if (!maker.valid()) return nullptr;
   const Node& node = graph.node(maker);
   const ops::Op* op = ops::find(node.op);
   const auto* below = op && op->view && !node.args.empty() ? std::get_if<ValueId>(&node.args[0]) : nullptr;
-  if (!below || !below->valid() || graph.value(*below).type.dtype != graph.value(id).type.dtype) return nullptr;
-  return &node;
+  return below && below->valid() ? &node : nullptr;
+}
+/// The same for a view with elements of the same dtype.
+const Node* view_that_makes(const Graph& graph, ValueId id) {
+  const Node* node = maker_of_view(graph, id);
+  const auto dtype = [&](ValueId of) { return graph.value(of).type.dtype; };
+  return node && dtype(std::get<ValueId>(node->args[0])) == dtype(id) ? node : nullptr;
 }
 
 std::shared_ptr<const Program> program_of(const Graph& graph, ValueId bottom, std::span<const ValueId> way) {
@@ -36,6 +41,10 @@ std::shared_ptr<const Program> program_of(const Graph& graph, ValueId bottom, st
   ValueId last = views.add_input(graph.value(bottom).type, "");
   for (const ValueId id : way) {
     Node node = *view_that_makes(graph, id);
+    if (node.op == "aten::_reshape_alias") {  // its strides are those of the tangent that was expected
+      node.op = "aten::view";
+      node.args.resize(2);
+    }
     node.args[0] = last;
     node.place = views.add_place(graph.places().at(node.place));
     for (ValueId& output : node.outputs) {
@@ -86,7 +95,8 @@ std::vector<Passed> find_passed(const Graph& backward, std::span<const size_t> t
   return found;
 }
 
-// Which of these values, all over one memory, may have places in common with others. Parts of a cat have none.
+// Which of these values, all over one memory, may have places in common with others. Parts of a cat have none. Places
+// are counted in elements: real parts of complex numbers are not compared with these.
 static std::vector<size_t> overlapping(const Graph& graph, std::vector<size_t> gradients) {
   constexpr size_t kMost = 64;  // that are compared one by one
   const auto type = [&](size_t g) -> const types::TensorType& { return graph.value(graph.outputs[g]).type; };
@@ -108,6 +118,9 @@ static std::vector<size_t> overlapping(const Graph& graph, std::vector<size_t> g
       if (!is_alone) found.push_back(a);
     }
   };
+  const auto first_dtype = type(gradients.front()).dtype;
+  if (!std::all_of(gradients.begin(), gradients.end(), [&](size_t g) { return type(g).dtype == first_dtype; }))
+    return gradients;
   if (!std::all_of(gradients.begin(), gradients.end(), [&](size_t g) { return end(g).has_value(); })) {
     compare(gradients);
     return found;
@@ -133,7 +146,7 @@ SharedGradients find_shared(const Graph& backward) {
       found.same.emplace_back(g, place->second);
       continue;
     }
-    while (const Node* view = view_that_makes(backward, id)) id = std::get<ValueId>(view->args[0]);
+    while (const Node* view = maker_of_view(backward, id)) id = std::get<ValueId>(view->args[0]);
     std::vector<size_t>& gradients = of_root[id];
     gradients.insert(id == backward.outputs[g] ? gradients.begin() : gradients.end(), g);
   }

@@ -51,7 +51,15 @@ variable_list OutputNode::apply(variable_list&& gradients) {
   return results;
 }
 
-void SetNode::will_release_variables() { running_last = this; }
+void SetNode::will_release_variables() {
+  running_last = this;
+  is_last_run_ = true;
+}
+
+// Also called for a node that ends, while another set of the same backward may still be asked.
+void SetNode::release_variables() {
+  if (is_last_run_.exchange(false)) whole().release_variables();
+}
 
 variable_list SetNode::apply(variable_list&& tangents) {
   const bool last = std::exchange(running_last, nullptr) == this;

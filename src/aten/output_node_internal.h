@@ -17,6 +17,7 @@
 // the backward as it takes to tell what comes to h from the others. That goes along the edge, through hooks and into
 // whatever captures it, and what h's node then gets is the whole gradient of h: the backward goes on from there.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -60,7 +61,7 @@ class SetNode final : public torch::autograd::Node {
 
   std::string name() const override { return "MagnetoBackward"; }
   void will_release_variables() override;
-  void release_variables() override { whole().release_variables(); }
+  void release_variables() override;
   void compiled_args(torch::autograd::CompiledNodeArgs& args) const override;
   torch::autograd::variable_list apply_with_saved(const torch::autograd::variable_list& tangents,
                                                   torch::autograd::SwapSavedVariables& saved) override;
@@ -74,7 +75,8 @@ class SetNode final : public torch::autograd::Node {
   const NodePtr whole_;
   const std::shared_ptr<const TrainingPlan> plan_;
   const size_t set_;
-  mutable at::Tensor parcel_;  ///< of a backward that compiled autograd prepares
+  std::atomic<bool> is_last_run_ = false;  ///< the engine will let go what was saved
+  mutable at::Tensor parcel_;              ///< of a backward that compiled autograd prepares
 };
 
 NodePtr make_output_node(NodePtr whole, std::shared_ptr<const TrainingPlan> plan, std::vector<size_t> tangents,

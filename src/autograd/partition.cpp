@@ -83,6 +83,7 @@ class Partitioning {
     find_sides();
     if (!made_.reason.empty()) return std::move(made_);
     find_direct_reads();
+    if (tangents_ > 1) find_runs();
     cut();
     if (!made_.reason.empty()) return std::move(made_);
     list_saved();
@@ -206,6 +207,51 @@ class Partitioning {
     }
   }
 
+  // An operator of the backward runs when a gradient comes through one of the tangents it depends on. For each value:
+  // with which of these sets an operator runs that reads it, itself or by way of what is computed again; and of those
+  // that eager keeps, with which sets an operator of eager's does.
+  void find_runs() {
+    asked_.resize(joint_.values().size());
+    eager_reads_.resize(joint_.values().size());
+    const auto add = [](Runs& all, const Runs& some) { all.insert(some.begin(), some.end()); };
+    for (size_t n = joint_.nodes().size(); n-- > 0;) {
+      const Node& node = joint_.nodes()[n];
+      Runs runs;
+      if (in_backward_[n]) {
+        if (!is_wanted_[n]) continue;
+        std::vector<uint64_t> through(words_);
+        for (const ValueId id : node.outputs)
+          for (size_t w = 0; id.valid() && w < words_; ++w) through[w] |= word(id, w);
+        runs.insert(std::move(through));
+      } else if (is_wanted_[n] || may_repeat(node)) {
+        for (const ValueId id : node.outputs)
+          if (id.valid()) add(runs, asked_[id.index()]);
+      }
+      if (runs.empty()) continue;
+      graph::for_each_read(node, [&](ValueId id) {
+        if (reads_tangent(id)) return;
+        add(asked_[id.index()], runs);
+        if (is_wanted_[n] && !is_view(node)) add(eager_reads_[viewed(id).index()], runs);
+      });
+    }
+  }
+
+  /// Who changes what eager keeps gets an error from the operators that read it, and from no others. So another value
+  /// may be computed again of it only for runs in which one of those runs, too.
+  bool is_kept_for(ValueId kept, ValueId made) const {
+    if (tangents_ <= 1 || !is_read_directly_[kept.index()] || (maker(kept) && !is_shown_[kept.index()])) return true;
+    const Runs& of_eager = eager_reads_[kept.index()];
+    const auto covers = [&](const std::vector<uint64_t>& some) {
+      return std::any_of(of_eager.begin(), of_eager.end(), [&](const std::vector<uint64_t>& all) {
+        for (size_t w = 0; w < words_; ++w)
+          if (some[w] & ~all[w]) return false;
+        return true;
+      });
+    };
+    const Runs& asked = asked_[made.index()];
+    return std::all_of(asked.begin(), asked.end(), covers);
+  }
+
   /// The input that is this value when the backward runs, if keeping it costs nothing.
   size_t free_input(ValueId id) const {
     const size_t input = input_index_[id.index()], stored = store_of_[id.index()];
@@ -291,7 +337,10 @@ class Partitioning {
       const bool is_the_programs = !node || in_forward_[made_by.index()];
       const int64_t price = bytes(id) + may_change(id) + !is_the_programs;
       network.add_edge(in, in + 1, !may_keep ? Network::kEndless : is_there_anyway ? 0 : price);
-      if (!node || is_there_anyway || (in_forward_[made_by.index()] && !may_repeat(*node))) {
+      bool may_compute = node && (!in_forward_[made_by.index()] || may_repeat(*node));
+      if (may_compute && !is_view(*node))
+        graph::for_each_read(*node, [&](ValueId read) { may_compute = may_compute && is_kept_for(viewed(read), id); });
+      if (!may_compute || is_there_anyway) {
         network.add_edge(source, in, Network::kEndless);
         continue;
       }
@@ -483,6 +532,8 @@ class Partitioning {
   std::vector<size_t> input_index_, store_of_;  ///< of each value: the input that it is, the input it is stored to
   std::vector<bool> is_stored_to_, is_read_directly_, is_saved_;
   std::vector<bool> is_shown_;  ///< an output of the forward, or what one is a view of
+  using Runs = std::set<std::vector<uint64_t>>;
+  std::vector<Runs> asked_, eager_reads_;  ///< of each value, as bits of tangents: find_runs
   Partition made_;
 };
 

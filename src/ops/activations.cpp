@@ -155,13 +155,7 @@ Element glu_body(Body& b) {
 
 // ---- bodies: the derivatives ---------------------------------------------------------------------------------------
 
-// From the result of an operator in place, with a negative slope, nobody can tell the sign of what was there: torch
-// raises.
-bool refuses_result(const Body& b, size_t is_result, size_t slope) {
-  return known(flag(b.call, is_result)) && real(b.call, slope).value_or(0) < 0;
-}
 Element elu_backward_body(Body& b) {  // grad, alpha, scale, input_scale, is_result, self or result
-  if (refuses_result(b, 4, 1)) return b.decline();
   b.promote({0, 5});
   const Element grad = b.x(0), x = b.x(5), scale = b.scalar(2), slope = b.scalar(3), low = b.scalar(1) * scale;
   if (known(flag(b.call, 4))) return where(x <= 0, grad * slope * (x + low), grad * scale);
@@ -216,7 +210,6 @@ Element hardtanh_backward_body(Body& b) {
   return where((x <= b.scalar(2)) | (x >= b.scalar(3)), b.number(0), grad);
 }
 Element leaky_relu_backward_body(Body& b) {
-  if (refuses_result(b, 3, 2)) return b.decline();
   b.promote({0, 1});
   const Element grad = b.x(0);
   return where(b.x(1) > 0, grad, grad * b.scalar(2));
@@ -253,14 +246,17 @@ Element threshold_backward_body(Body& b) {
     .functional = "aten::" op                                                                                       \
   }
 
-// The gradient of what was written over, from its result: torch refuses a slope below zero.
+// The gradient of what was written over, from its result: with a slope below zero nobody can tell the sign of what was
+// there, and torch raises, whoever reads the gradient.
 template <TypeRule rule, size_t is_result, size_t slope>
 Results from_result(const Call& call) {
-  if (flag(call, is_result) == false)
+  if (flag(call, is_result) == false) {
     takes_real(call, slope);
-  else
-    takes_unless_negative(call, slope);
-  return rule(call);
+    return rule(call);
+  }
+  takes_unless_negative(call, slope);
+  const auto number = real(call, slope);
+  return number && *number < 0 ? std::nullopt : rule(call);
 }
 
 // A NaN as a limit is a constant: the gradient looks at it.

@@ -34,16 +34,13 @@ Element column(const Index& index) { return index.back(); }
 
 Element inside(const Body& b, Element i, int64_t size) { return (i >= b.whole(0)) & (i < b.whole(size)); }
 
-/// The sum of `element` over a window, in order.
+/// The sum of `element` over a window, in order, from zero on: two negative zeros make a positive one.
 Element sum_over(Body& b, Pair window, const std::function<Element(Element, Element)>& element) {
   if (window.h * window.w > kWrittenOut)
     return b.fold(loop::Fold::kSum, {window.h, window.w}, [&](const Index& k) { return element(k[0], k[1]); });
-  Element sum;
+  Element sum = b.number(0);
   for (int64_t h = 0; h < window.h; ++h)
-    for (int64_t w = 0; w < window.w; ++w) {
-      const Element one = element(b.whole(h), b.whole(w));
-      sum = sum.valid() ? sum + one : one;
-    }
+    for (int64_t w = 0; w < window.w; ++w) sum = sum + element(b.whole(h), b.whole(w));
   return sum;
 }
 
@@ -213,7 +210,7 @@ Element adaptive_pool_backward_body(Body& b) {  // grad, self
   const int64_t h = size->h / pooled->h, w = size->w / pooled->w;
   const auto over = [&](Element i, int64_t by, int64_t of) { return of == 1 ? b.whole(0) : floor_div(i, b.whole(by)); };
   const Index from = at_pixel(b.index, over(row(b.index), h, pooled->h), over(column(b.index), w, pooled->w));
-  return b.at(0, from) / static_cast<double>(h) / static_cast<double>(w);
+  return b.number(0) + b.at(0, from) / static_cast<double>(h) / static_cast<double>(w);  // eager adds it to zeros
 }
 
 // ---- resizing ------------------------------------------------------------------------------------------------------

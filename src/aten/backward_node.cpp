@@ -834,6 +834,13 @@ void MagnetoBackward::lead_to_roots(const variable_list& results, const Tensors&
       if (std::find(edges.begin(), edges.end(), nothing) == edges.end()) edges.push_back(nothing);
     }
   }
+  // What an operator in place saved of a view that it wrote to is that view.
+  for (size_t k = 0; k < written_views.size(); ++k) {
+    const at::Tensor& made = again[again.size() - written_views.size() + k];
+    const auto view = written_views[k].tensor.lock();
+    if (view && is_as_it_was(written_views[k]) && made.grad_fn() && at::Tensor(view).grad_fn())
+      onward[autograd::impl::gradient_edge(made)] = autograd::impl::gradient_edge(at::Tensor(view));
+  }
   // From the results on, up to what was there before.
   std::unordered_set<const autograd::Node*> seen;
   std::vector<autograd::Node*> waiting;

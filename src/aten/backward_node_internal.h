@@ -93,7 +93,8 @@ class TrainingPlan {
       counted;  ///< inputs whose version eager counts: stored to, or looked at otherwise by t_() of a view
   std::vector<c10::Device> random_on;      ///< devices whose generators the program draws from
   std::vector<size_t> beside;              ///< outputs that stand beside the way of a gradient (Joint::beside)
-  std::vector<graph::ValueId> made_again;  ///< of the program: its differentiable roots, then what is beside
+  std::vector<size_t> written_views;       ///< outputs that are views of a differentiable root that was written to
+  std::vector<graph::ValueId> made_again;  ///< of the program: its differentiable roots, what is beside, written views
   std::vector<at::Tensor> examples;        ///< inputs without data
   TrainingFacts facts;
   CompileGraph compile;
@@ -220,6 +221,7 @@ class MagnetoBackward : public torch::autograd::Node {
     size_t tangent = 0, output = 0, edge = 0;
   };
   std::vector<Beside> beside;
+  std::vector<Original> written_views;  ///< those of the plan
 
   /// What was saved, in the order of the plan. Inputs and outputs as autograd keeps them, others as they are.
   struct Kept {

@@ -249,7 +249,9 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
     for (const at::Tensor& root : roots) node->watched.emplace_back(root);
   }
   for (size_t o = 0; o < joint.outputs.size(); ++o) outputs.push_back(output(o));
-  if (node) link_stops(*node, outputs, nodes);
+  if (!node) return {};
+  for (const size_t o : plan_->written_views) node->written_views.emplace_back(outputs[o]);
+  link_stops(*node, outputs, nodes);
   return {};
 }
 
@@ -317,8 +319,12 @@ std::vector<at::Tensor> without_data(std::span<const at::Tensor> examples) {
   c10::AutoGradMode grad_mode(true);
   std::vector<at::Tensor> made;
   for (const at::Tensor& example : examples) {
-    at::Tensor empty = at::empty_strided(example.sizes(), example.strides(),
-                                         example.options().device(c10::kMeta).requires_grad(false));
+    const auto options = example.options().device(c10::kMeta).requires_grad(false);
+    at::Tensor empty = at::empty_strided(example.sizes(), example.strides(), options);
+    if (example.storage_offset() != 0) {
+      const int64_t end = example.storage_offset() + static_cast<int64_t>(empty.storage().nbytes() / empty.itemsize());
+      empty.set_(at::empty({end}, options).storage(), example.storage_offset(), example.sizes(), example.strides());
+    }
     if (example.requires_grad()) empty.set_requires_grad(true);
     if (!example.is_leaf()) empty = empty.alias();
     made.push_back(std::move(empty));
@@ -415,6 +421,13 @@ std::shared_ptr<Executable> make_node(std::shared_ptr<Program> program, std::spa
   for (const std::vector<size_t>& of_tangent : joint.beside) beside.insert(of_tangent.begin(), of_tangent.end());
   for (const size_t o : beside) {
     plan->beside.push_back(o);
+    plan->made_again.push_back(recorded.outputs[o]);
+  }
+  for (size_t o = 0; o < joint.outputs.size(); ++o) {
+    const auto& [r, view] = joint.outputs[o];
+    if (r == Joint::kNone || view == Joint::kNone || joint.roots[r].tangent == Joint::kNone) continue;
+    if (plan->versions[joint.roots[r].recorded.index()] == 0) continue;
+    plan->written_views.push_back(o);
     plan->made_again.push_back(recorded.outputs[o]);
   }
   plan->facts = {.saved_bytes = part.bytes,

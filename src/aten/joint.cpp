@@ -364,11 +364,11 @@ class Joining {
 
   // The recorded tensor of which this one is a view, or itself. `by_strides`: on the way, memory is looked at by
   // strides that are taken of a view. Eager's gradient of that knows the view's place in memory; the middle lays it on
-  // the root. `is_detached`: on the way, the memory goes on and the history does not; `hides_detach`: and above that,
-  // memory is looked at by strides, which the middle lays on the root.
+  // the root. `is_detached`: on the way, the memory goes on and the history does not; `hides_detach`: above that, or
+  // above a view without a gradient, memory is looked at by strides, which the middle lays on the root.
   ValueId root(ValueId id, bool* by_strides = nullptr, bool* is_detached = nullptr,
                bool* hides_detach = nullptr) const {
-    bool counts = false;
+    bool counts = false, is_told = false;
     for (;;) {
       const graph::NodeId maker = from_.value(id).maker;
       if (!maker.valid()) return id;
@@ -382,7 +382,8 @@ class Joining {
       if (by_strides && counts) *by_strides = true;
       counts = counts || node.op == "aten::as_strided" || node.op == "aten::as_strided_";
       if (is_detached && node.op == "aten::detach") *is_detached = true;
-      if (hides_detach && node.op == "aten::detach" && counts) *hides_detach = true;
+      is_told = is_told || (node.op == "aten::_reshape_alias" && node.grad);
+      if (hides_detach && ((node.op == "aten::detach" && counts) || (is_told && !node.grad))) *hides_detach = true;
       id = viewed(node);
     }
   }

@@ -250,7 +250,8 @@ Executable::Failure Training::run_with_node(std::span<at::Tensor> inputs, std::s
   }
   for (size_t o = 0; o < joint.outputs.size(); ++o) outputs.push_back(output(o));
   if (!node) return {};
-  for (const size_t o : plan_->written_views) node->written_views.emplace_back(outputs[o]);
+  const size_t first = outputs.size() - joint.outputs.size();
+  for (const size_t o : plan_->written_views) node->written_views.emplace_back(outputs[first + o]);
   link_stops(*node, outputs, nodes);
   return {};
 }
@@ -297,8 +298,10 @@ void Training::keep(MagnetoBackward& node, const std::vector<at::Tensor>& inputs
   for (size_t k = 0; k < plan_->saved.size(); ++k) {
     const Saved& saved = plan_->saved[k];
     MagnetoBackward::Kept& kept = node.kept[k];
-    kept.is_variable = true;
-    if (saved.from == Saved::From::kInput) {
+    kept.is_variable = saved.is_checked || saved.from == Saved::From::kExtra;
+    if (!kept.is_variable) {
+      kept.tensor = (saved.from == Saved::From::kInput ? inputs[saved.index] : results[saved.index]).detach();
+    } else if (saved.from == Saved::From::kInput) {
       kept.variable = torch::autograd::SavedVariable(inputs[saved.index], /*is_output=*/false);
     } else if (saved.from == Saved::From::kOutput) {
       kept.is_output = results[saved.index].grad_fn() != nullptr;

@@ -448,14 +448,28 @@ class Functionalising {
   }
 
   /// Whether the strides that a view is told are those that follow from its sizes: then it is a view of any layout.
-  bool is_view_by_sizes(const ops::Op& op, const Node& node) const {
-    const TensorType &below = from_.value(std::get<ValueId>(node.args[0])).type,
-                     &type = from_.value(node.outputs.at(0)).type;
+  bool is_view_by_sizes(const ops::Op& op, const Node& node) {
+    const TensorType& below = from_.value(std::get<ValueId>(node.args[0])).type;
+    const TensorType& type = from_.value(node.outputs.at(0)).type;
     if (below.sizes == type.sizes && below.strides == type.strides) return true;
     const ops::Op* other = ops::find(op.functional);
-    const std::span<const Arg> sizes(node.args.data(), 2);
-    const auto results = other && other->type ? other->type({sizes, &from_, default_dtype_}) : std::nullopt;
-    return results && results->size() == 1 && (*results)[0].type == type;
+    if (!other || !other->type) return false;
+    bool is_known = true;
+    ops::Call call{std::span<const Arg>(node.args.data(), 2), &from_, default_dtype_};
+    call.decide = [&](const types::Condition& question) {
+      const auto answer = prover_.decide(question);
+      is_known = is_known && answer.has_value();
+      return answer.value_or(false);
+    };
+    const auto results = other->type(call);
+    if (!is_known || !results || results->size() != 1) return false;
+    const TensorType& by_sizes = (*results)[0].type;
+    const auto is_equal = [&](const types::Expr& x, const types::Expr& y) {
+      return prover_.decide({x, types::Relation::kEq, y}) == true;
+    };
+    return std::equal(by_sizes.sizes.begin(), by_sizes.sizes.end(), type.sizes.begin(), type.sizes.end(), is_equal) &&
+           std::equal(by_sizes.strides.begin(), by_sizes.strides.end(), type.strides.begin(), type.strides.end(),
+                      is_equal);
   }
 
   void change_shape(const ops::Op& op, const Node& node) {

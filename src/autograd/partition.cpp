@@ -65,7 +65,8 @@ class Partitioning {
         input_index_(joint.values().size(), Saved::kNone),
         store_of_(joint.values().size(), Saved::kNone),
         is_stored_to_(halves.inputs),
-        is_read_directly_(joint.values().size()) {
+        is_read_directly_(joint.values().size()),
+        is_checked_(joint.values().size()) {
     for (size_t i = 0; i < joint.inputs().size(); ++i) input_index_[joint.inputs()[i].index()] = i;
     for (size_t t = 0; t < tangents_; ++t) word(tangent(t), t / 64) |= uint64_t{1} << (t % 64);
     std::vector<ValueId> last(halves.inputs);  // what is stored last to the whole of an input is the input from then on
@@ -184,6 +185,13 @@ class Partitioning {
     return id;
   }
 
+  /// Whether writes to the memory of viewed(id) are counted by `id` as well: autograd takes _unsafe_view for no view.
+  bool counts_writes(ValueId id) const {
+    for (const Node* node = maker(id); node && is_view(*node); node = maker(std::get<ValueId>(node->args.at(0))))
+      if (node->op == "aten::_unsafe_view") return false;
+    return true;
+  }
+
   // What eager keeps: the values that operators of the backward read. A node that no result of the forward needs counts
   // as one of the backward.
   void find_direct_reads() {
@@ -196,13 +204,16 @@ class Partitioning {
     for (size_t g = 0; g < gradients(); ++g) {
       want(gradient(g));
       if (gradient(g).valid()) is_read_directly_[viewed(gradient(g)).index()] = true;
+      if (gradient(g).valid()) is_checked_[viewed(gradient(g)).index()] = true;
     }
     for (size_t n = joint_.nodes().size(); n-- > 0;) {
       if (!is_wanted_[n]) continue;
       const bool view = is_view(joint_.nodes()[n]);
       graph::for_each_read(joint_.nodes()[n], [&](ValueId id) {
         want(id);
-        if (!view) is_read_directly_[viewed(id).index()] = true;
+        if (view) return;
+        is_read_directly_[viewed(id).index()] = true;
+        if (counts_writes(id)) is_checked_[viewed(id).index()] = true;
       });
     }
   }
@@ -237,9 +248,11 @@ class Partitioning {
   }
 
   /// Who changes what eager keeps gets an error from the operators that read it, and from no others. So another value
-  /// may be computed again of it only for runs in which one of those runs, too.
+  /// may be computed again of it only for runs in which one of those runs, too; and of what may change unnoticed, none.
   bool is_kept_for(ValueId kept, ValueId made) const {
-    if (tangents_ <= 1 || !is_read_directly_[kept.index()] || (maker(kept) && !is_shown_[kept.index()])) return true;
+    if (!is_read_directly_[kept.index()] || (maker(kept) && !is_shown_[kept.index()]) || is_constant(kept)) return true;
+    if (!is_checked_[kept.index()]) return false;
+    if (tangents_ <= 1) return true;
     const Runs& of_eager = eager_reads_[kept.index()];
     const auto covers = [&](const std::vector<uint64_t>& some) {
       return std::any_of(of_eager.begin(), of_eager.end(), [&](const std::vector<uint64_t>& all) {
@@ -359,9 +372,9 @@ class Partitioning {
     for (size_t v = 0; v < is_saved_.size(); ++v) {
       const ValueId id(v);
       if (const size_t input = free_input(id); input != Saved::kNone)
-        made_.saved.push_back({.from = Saved::From::kInput, .index = input, .value = id});
+        made_.saved.push_back({.from = Saved::From::kInput, .index = input, .value = id, .is_checked = is_checked_[v]});
       else if (is_saved_[v])
-        made_.saved.push_back({.from = Saved::From::kExtra, .index = 0, .value = id});
+        made_.saved.push_back({.from = Saved::From::kExtra, .index = 0, .value = id, .is_checked = is_checked_[v]});
     }
   }
 
@@ -530,7 +543,7 @@ class Partitioning {
   std::vector<bool> in_backward_, in_forward_;
   std::vector<bool> is_wanted_;                 ///< of nodes that are not the forward's: a gradient needs it
   std::vector<size_t> input_index_, store_of_;  ///< of each value: the input that it is, the input it is stored to
-  std::vector<bool> is_stored_to_, is_read_directly_, is_saved_;
+  std::vector<bool> is_stored_to_, is_read_directly_, is_checked_, is_saved_;
   std::vector<bool> is_shown_;  ///< an output of the forward, or what one is a view of
   using Runs = std::set<std::vector<uint64_t>>;
   std::vector<Runs> asked_, eager_reads_;  ///< of each value, as bits of tangents: find_runs

@@ -29,6 +29,8 @@ struct Saved {
   size_t shares = kNone;  ///< the original output that is a view of it: who writes to the one changes the other
   graph::ValueId value;   ///< of the joint graph; invalid: another joint graph than the first one has no such value
   bool is_read = true;    ///< by this backward
+  /// Eager notices when somebody writes to its memory. Not where all its operators saved is an _unsafe_view of it.
+  bool is_checked = true;
 };
 
 struct Partition {

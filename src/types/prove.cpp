@@ -283,6 +283,26 @@ static Expr end_of(const TensorType& type) {
   return (last + 1) * static_cast<int64_t>(item_size(type.dtype));
 }
 
+std::optional<bool> Prover::decide(const Condition& question) {
+  const auto& [a, relation, b] = question;
+  const auto less = [&](const Expr& x, const Expr& y) { return is_positive(y - x); };
+  const auto at_most = [&](const Expr& x, const Expr& y) { return never_negative(y - x); };
+  const auto either = [](bool yes, bool no) {
+    return yes ? std::optional(true) : no ? std::optional(false) : std::nullopt;
+  };
+  switch (relation) {
+    case Relation::kEq:
+      return either(a == b || (at_most(a, b) && at_most(b, a)), less(a, b) || less(b, a));
+    case Relation::kNe:
+      return either(less(a, b) || less(b, a), a == b || (at_most(a, b) && at_most(b, a)));
+    case Relation::kLt:
+      return either(less(a, b), at_most(b, a));
+    case Relation::kLe:
+      return either(at_most(a, b), less(b, a));
+  }
+  return std::nullopt;
+}
+
 bool Prover::lies_inside(const TensorType& view, const TensorType& of) {
   for (const Expr& size : view.sizes)
     if (size == Expr(0)) return true;

@@ -32,6 +32,8 @@ class Prover {
 
   bool never_negative(const Expr& e);
   bool is_positive(const Expr& e) { return e.is_constant() ? e.value_or(0) > 0 : never_negative(e - 1); }
+  /// Whether it holds for all values; nothing: not known.
+  std::optional<bool> decide(const Condition& question);
   /// Whether every element of `view` is in the memory of a tensor of type `of`, from the begin of its storage to its
   /// last element.
   bool lies_inside(const TensorType& view, const TensorType& of);

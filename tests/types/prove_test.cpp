@@ -25,6 +25,18 @@ TEST(Prove, SizesAreNeverNegative) {
   EXPECT_FALSE(p.never_negative(Expr::floor_div(s0, s1)));  // by zero
 }
 
+TEST(Prove, RelationsHoldForAllValuesOrForNone) {
+  const Expr n = Expr::symbol(0), m = Expr::symbol(1);
+  Prover p({{2, Relation::kLe, n}});
+  EXPECT_EQ(p.decide({Expr::max(n, 1) * m, Relation::kEq, n * m}), true);
+  EXPECT_EQ(p.decide({Expr::max(n, 1) * m, Relation::kNe, n * m}), false);
+  EXPECT_EQ(p.decide({n, Relation::kEq, 1}), false);
+  EXPECT_EQ(p.decide({n, Relation::kEq, 2}), std::nullopt);
+  EXPECT_EQ(p.decide({1, Relation::kLt, n}), true);
+  EXPECT_EQ(p.decide({n, Relation::kLe, 1}), false);
+  EXPECT_EQ(p.decide({n, Relation::kLt, m}), std::nullopt);
+}
+
 TEST(Prove, WhatStandsInsideOfADivisionAndBesideIt) {
   Prover p;
   const Expr blocks = Expr::ceil_div(s0, 512), bytes = 288 * blocks, rounded = 64 * Expr::ceil_div(bytes, 64);

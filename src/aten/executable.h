@@ -4,12 +4,21 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
+#include <cstdint>
 #include <exception>
 #include <span>
 
 namespace magneto::aten {
 
 using Tensors = c10::SmallVectorImpl<at::Tensor>;
+
+/// What torch knows of an output: who writes to such a view while gradients are on may be refused.
+enum class OutputView : uint8_t {
+  kNone,      ///< it has no base
+  kPlain,     ///< a view
+  kNoGrad,    ///< one that was made while gradients were off
+  kOneOfMany  ///< one of several that an operator gives
+};
 
 class Executable {
  public:

@@ -288,6 +288,17 @@ struct Kernels::Body::Run {
     });
   }
 
+  /// Who writes to the view is refused where eager refuses it.
+  static at::Tensor as_made(at::Tensor tensor, OutputView view) {
+    namespace autograd = torch::autograd;
+    if (view == OutputView::kPlain) return tensor;
+    auto* meta = tensor.is_inference() ? nullptr : autograd::impl::get_view_autograd_meta(tensor);
+    if (meta && meta->has_bw_view())
+      meta->set_creation_meta(view == OutputView::kNoGrad ? autograd::CreationMeta::NO_GRAD_MODE
+                                                          : autograd::CreationMeta::MULTI_OUTPUT_NODE);
+    return tensor;
+  }
+
   void store() {
     c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
     for (size_t k = 0; k < body.signature.stores.size(); ++k) {
@@ -306,8 +317,10 @@ struct Kernels::Body::Run {
     if (!body.around.output_bumps.empty() && body.is_made(output.buffer))
       while (!whole.is_inference() && static_cast<int>(whole._version()) < body.around.output_bumps[k])
         whole.unsafeGetTensorImpl()->bump_version();
-    const bool is_view = body.around.output_views.empty() ? !body.is_whole[k] : body.around.output_views[k];
-    if (is_view) return shown(whole, output.type, body.output_layouts[k]);
+    const OutputView view = !body.around.output_views.empty() ? body.around.output_views[k]
+                            : body.is_whole[k]                ? OutputView::kNone
+                                                              : OutputView::kPlain;
+    if (view != OutputView::kNone) return as_made(shown(whole, output.type, body.output_layouts[k]), view);
     if (body.is_whole[k]) return whole;
     // What was detached, or looked at otherwise in place, has no base, and counts its versions with its memory.
     c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);

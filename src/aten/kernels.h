@@ -37,12 +37,12 @@ void warn(const std::string& what);
 class Kernels : public Executable {
  public:
   struct Around {
-    types::Device device;               ///< of kernels
-    std::vector<at::Tensor> constants;  ///< of the graph
-    std::vector<int> bumps;             ///< of each input: how often its version is counted up; empty: never
-    std::vector<int> output_bumps;      ///< of each output whose memory is new: the same
-    std::vector<bool> output_views;     ///< of each output: torch calls it a view; empty: all that are a part
-    std::vector<bool> leaves;           ///< inputs that need gradients; empty: none
+    types::Device device;                  ///< of kernels
+    std::vector<at::Tensor> constants;     ///< of the graph
+    std::vector<int> bumps;                ///< of each input: how often its version is counted up; empty: never
+    std::vector<int> output_bumps;         ///< of each output whose memory is new: the same
+    std::vector<OutputView> output_views;  ///< of each output; empty: all that are a part are views
+    std::vector<bool> leaves;              ///< inputs that need gradients; empty: none
     /// Computes the same graph: it serves inputs that overlap where one is written to, calls that fail, so that errors
     /// are eager's, and calls for which there is no memory: it needs what eager needs, where we want it in one piece.
     std::shared_ptr<const Executable> fallback;

@@ -100,25 +100,35 @@ struct Program::Body {
     }
   }
 
+  static OutputView made_view(const Step& step, const graph::Node& node) {
+    if (!node.grad) return OutputView::kNoGrad;
+    const auto& returns = step.op->handle.schema().returns();
+    const bool is_list = returns.size() == 1 && returns[0].type()->kind() == c10::TypeKind::ListType;
+    return is_list ? OutputView::kOneOfMany : OutputView::kPlain;
+  }
+
   // Which steps a second attempt could not repeat. A view shares the memory of any argument that its schema marks.
   void find_changes() {
     constexpr size_t kNone = SIZE_MAX;
     std::vector<size_t> of_input(graph.values().size(), kNone), root(graph.values().size());
     std::vector<int> counted(graph.values().size());
-    std::vector<bool> is_view(graph.values().size());
+    std::vector<OutputView> view(graph.values().size());
     for (size_t v = 0; v < root.size(); ++v) root[v] = v;
     for (size_t i = 0; i < graph.inputs().size(); ++i) of_input[graph.inputs()[i].index()] = i;
     for (size_t s = 0; s < steps.size(); ++s) {
       Step& step = steps[s];
-      size_t shares = kNone;                                    // the tensor that is no view
-      bool gives_view = graph.nodes()[s].op != "aten::detach";  // which has no base
+      size_t shares = kNone;  // the tensor that is no view
+      OutputView gives = graph.nodes()[s].op == "aten::detach" ? OutputView::kNone : made_view(step, graph.nodes()[s]);
       for (size_t a = 0; a < step.slots.size(); ++a)
         for (ValueId value : step.slots[a].values) {
           if (!value.valid()) continue;
           const size_t memory = root[value.index()];
-          if (step.op->aliases[a]) shares = memory;
+          if (step.op->aliases[a]) {
+            shares = memory;
+            if (gives == OutputView::kPlain && view[value.index()] != OutputView::kNone) gives = view[value.index()];
+          }
           if (!step.op->writes[a]) continue;
-          if (step.op->aliases[a]) gives_view = is_view[value.index()];
+          if (step.op->aliases[a]) gives = view[value.index()];
           if (of_input[memory] != kNone) step.changes = writes_inputs = true;
           const c10::AliasInfo* alias = step.op->handle.schema().arguments()[a].alias_info();
           if ((alias && alias->isWrite() && !step.op->factory) || step.op->bumps_versions) ++counted[memory];
@@ -127,10 +137,11 @@ struct Program::Body {
         for (ValueId output : graph.nodes()[s].outputs)
           if (output.valid()) {
             root[output.index()] = shares;
-            is_view[output.index()] = gives_view;
+            view[output.index()] = gives;
           }
     }
-    for (const ValueId output : graph.outputs) output_views.push_back(output.valid() && is_view[output.index()]);
+    for (const ValueId output : graph.outputs)
+      output_views.push_back(output.valid() ? view[output.index()] : OutputView::kNone);
     for (const ValueId input : graph.inputs()) bumps.push_back(counted[input.index()]);
     for (const ValueId output : graph.outputs)
       output_bumps.push_back(output.valid() && of_input[root[output.index()]] == kNone ? counted[root[output.index()]]
@@ -142,7 +153,7 @@ struct Program::Body {
   std::vector<Step> steps;
   std::vector<bool> output_moves;
   std::vector<int> bumps, output_bumps;
-  std::vector<bool> output_views;
+  std::vector<OutputView> output_views;
   bool writes_inputs = false;
   bool as_typed = false;
   const Undo::Plan undo;
@@ -255,7 +266,7 @@ std::string Program::hidden_effect() const {
 }
 const std::vector<int>& Program::bumps() const { return body_->bumps; }
 const std::vector<int>& Program::output_bumps() const { return body_->output_bumps; }
-const std::vector<bool>& Program::output_views() const { return body_->output_views; }
+const std::vector<OutputView>& Program::output_views() const { return body_->output_views; }
 bool Program::writes_inputs() const { return body_->writes_inputs; }
 
 }  // namespace magneto::aten

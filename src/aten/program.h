@@ -25,9 +25,9 @@ class Program : public Executable {
 
   const graph::Graph& graph() const;
   const std::vector<at::Tensor>& constants() const;
-  const std::vector<int>& bumps() const;          ///< of each input: how often operators count its version up
-  const std::vector<int>& output_bumps() const;   ///< of each output whose memory is new: the same
-  const std::vector<bool>& output_views() const;  ///< of each output: torch calls it a view
+  const std::vector<int>& bumps() const;         ///< of each input: how often operators count its version up
+  const std::vector<int>& output_bumps() const;  ///< of each output whose memory is new: the same
+  const std::vector<OutputView>& output_views() const;
   /// Why the graph cannot become one of values: an operator does something to memory that only its kernel knows.
   std::string hidden_effect() const;
 

@@ -49,7 +49,7 @@ class Pipeline {
     const graph::Graph& graph;
     std::vector<at::Tensor> constants;
     std::vector<int> bumps, output_bumps;
-    std::vector<bool> output_views;
+    std::vector<aten::OutputView> output_views;
     std::vector<bool> leaves;
     std::shared_ptr<const aten::Executable> fallback;
     types::Dtype default_dtype;  ///< torch's, when the program was recorded

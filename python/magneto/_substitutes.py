@@ -34,15 +34,13 @@ def _scan(combine_fn, xs, dim, reverse=False, combine_mode="pointwise"):
 
 
 def _one_hot(tensor, num_classes=-1):
-    """one_hot, as torch computes it, without its look at the numbers: scatter_ has one of its own."""
+    """one_hot, as torch computes it; what it reads of the numbers is asserted."""
     if type(num_classes) is not int or num_classes <= 0 or tensor.dtype is not torch.int64 or tensor.numel() == 0:
         return one_hot(tensor, num_classes)
-    made = torch.zeros(*tensor.shape, num_classes, dtype=tensor.dtype, device=tensor.device)
-    try:
-        return made.scatter_(-1, tensor.unsqueeze(-1), 1)
-    except RuntimeError:
-        pass
-    return one_hot(tensor, num_classes)  # which refuses in its own words
+    if tensor.is_cpu:
+        torch._assert_async(tensor.min() >= 0, "Class values must be non-negative.")
+        torch._assert_async(tensor.max() < num_classes, "Class values must be smaller than num_classes.")
+    return torch.zeros(*tensor.shape, num_classes, dtype=tensor.dtype, device=tensor.device).scatter_(-1, tensor.unsqueeze(-1), 1)
 
 
 def _exit_region(self, exc_type, exc_value, traceback):

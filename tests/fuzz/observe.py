@@ -419,6 +419,9 @@ class Noise(TorchDispatchMode):
             args = [self.noisy(a) if isinstance(a, torch.Tensor) and a.dtype in EPSILON and not declared.is_write else a
                     for a, declared in zip(args, function._schema.arguments)]
         out = function(*args, **(kwargs or {}))
+        if name in ("empty_strided", "new_empty_strided") and out.dtype in EPSILON:  # between the elements lies what lay there before
+            whole = out.untyped_storage().nbytes() // out.itemsize
+            out.as_strided((whole,), (1,), 0).fill_(math.nan if self.round % 2 else self.round)
         if POOLS.match(name) and args[0].dtype in EPSILON:  # torch adds the elements of a window one after the other
             out.copy_(function(args[0].double(), *args[1:], **(kwargs or {})))
         if name in ("_to_copy", "copy_"):
@@ -454,7 +457,9 @@ class Noise(TorchDispatchMode):
 
     def noisy(self, t):
         noise = torch.randn(t.shape, generator=self.generator, dtype=torch.float64).clamp(-2, 2).to(t.device)
-        return (t * (1 + EPSILON[t.dtype] * noise).to(torch.complex128 if t.is_complex() else torch.float64)).to(t.dtype)
+        wide = t.to(torch.complex128 if t.is_complex() else torch.float64)
+        least = torch.finfo(t.dtype).smallest_normal * torch.finfo(t.dtype).eps  # below that size, units are no fraction of a number
+        return (wide * (1 + EPSILON[t.dtype] * noise) + (wide != 0) * least * noise).to(t.dtype)
 
 
 def perturbed(round):

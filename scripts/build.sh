@@ -38,3 +38,15 @@ for extension in "$build"/_C.*.so; do
   link "$root/$extension" "$site/magneto/$(basename "$extension")"
 done
 find -L "$site/magneto" -type l -delete  # links to files that are no more
+
+# What pip would write: torch finds our backend by its entry point.
+"$PYTHON" - "$site" <<'EOF'
+import pathlib, sys, tomllib
+
+project = tomllib.loads(pathlib.Path("pyproject.toml").read_text())["project"]
+folder = pathlib.Path(sys.argv[1], f"{project['name']}-{project['version']}.dist-info")
+folder.mkdir(exist_ok=True)
+(folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+groups = [f"[{group}]\n" + "".join(f"{name} = {what}\n" for name, what in names.items()) for group, names in project["entry-points"].items()]
+(folder / "entry_points.txt").write_text("\n".join(groups))
+EOF

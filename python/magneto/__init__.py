@@ -11,8 +11,9 @@ import torch  # its libraries must be loaded before the extension
 from . import _C
 from . import _substitutes
 from ._api import compile, explain, mark_dynamic, report, reset, substitute_in_graph
+from ._backends import list_backends
 
-__all__ = ["compile", "explain", "mark_dynamic", "report", "reset", "substitute_in_graph"]
+__all__ = ["compile", "explain", "list_backends", "mark_dynamic", "report", "reset", "substitute_in_graph"]
 __version__ = "0.1.0"
 
 _reason = _C.unsupported()

@@ -9,10 +9,9 @@ import types
 import torch
 
 from . import _C
+from ._backends import MODES, OWN, backend_of
 from ._module import compiled_module, original_of, settings_of
 
-_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-_BACKENDS = ("magneto", "eager", "inductor")
 _OPTIONS = ("cache_size_limit", "check")
 
 
@@ -21,10 +20,12 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="magneto", mod
 
     The signature is torch.compile's. ``fullgraph=True`` raises an error that lists every break instead of running the
     parts between them. ``dynamic=None``: sizes are fixed until one of them changes, then that one is a symbol;
-    ``True``: all of them are symbols from the first call on; ``False``: never. ``backend``: "magneto" (also "inductor")
-    or "eager", the operator-by-operator executor. ``options``: "cache_size_limit", how often a function is recorded again,
-    and "check", runs eager beside the compiled graphs: "first" (beside the first run of each), "every", or n, beside every
-    n-th; the environment's MAGNETO_CHECK says the same for all that is compiled.
+    ``True``: all of them are symbols from the first call on; ``False``: never. ``backend``: "magneto" (also "inductor"),
+    "eager", the operator-by-operator executor, a name that is registered with torch, or a function that gets
+    ``(torch.fx.GraphModule, example_inputs)`` and returns a callable, which runs from the second call on. ``options``:
+    "cache_size_limit", how often a function is recorded again, and "check", runs eager beside the compiled graphs: "first"
+    (beside the first run of each), "every", or n, beside every n-th; the environment's MAGNETO_CHECK says the same for all
+    that is compiled. A backend of others gets all other options.
     """
     _check(mode, backend, options, dynamic)
     if model is None:
@@ -34,7 +35,8 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="magneto", mod
     if disable:
         return model
     limit = (options or {}).get("cache_size_limit", 8)
-    settings = (fullgraph, limit, dynamic, backend != "eager", _checked_runs(options))
+    others = {key: value for key, value in (options or {}).items() if key not in _OPTIONS}
+    settings = (fullgraph, limit, dynamic, backend_of(backend, mode, others), _checked_runs(options))
     if isinstance(model, type):
         return _with_compiled_call(model, lambda function: _C.compile_function(function, None, *settings))
     if isinstance(model, torch.nn.Module):
@@ -76,19 +78,13 @@ def _with_compiled_call(cls, compile_function):
 def _check(mode, backend, options, dynamic):
     if mode is not None and options is not None:
         raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
-    if mode is not None and mode not in _MODES:
-        raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(_MODES)}")
+    if mode is not None and mode not in MODES:
+        raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(MODES)}")
     for key in options or {}:
-        if key not in _OPTIONS:
+        if key not in _OPTIONS and isinstance(backend, str) and backend in OWN:
             raise RuntimeError(f"Unexpected optimization option {key}, known options are {list(_OPTIONS)}")
     if dynamic not in (None, True, False):
         raise TypeError(f"dynamic is None, True or False, not {dynamic!r}")
-    if isinstance(backend, str) and backend not in _BACKENDS:
-        from torch._dynamo.exc import InvalidBackend
-
-        error = InvalidBackend(name=backend)
-        error.args = (f"unknown backend {backend!r}, known are {', '.join(_BACKENDS)}",)
-        raise error
 
 
 def _checked_runs(options):
@@ -141,7 +137,7 @@ def explain(model):
     if not callable(model) or isinstance(model, type):
         raise TypeError(f"magneto.explain needs a function, method or nn.Module, not {type(model).__name__}")
     function, self = _function_of(model)
-    compiled = _C.compile_function(function, self, False, 8, None, True, keeps_texts=True)
+    compiled = _C.compile_function(function, self, False, 8, None, "magneto", keeps_texts=True)
 
     def run(*args, **kwargs):
         compiled(*args, **kwargs)

@@ -140,6 +140,20 @@ c10::Device to_torch(types::Device device) {
   return c10::Device(type, device.index);
 }
 
+c10::MemoryFormat to_torch(types::MemoryFormat format) {
+  switch (format) {
+    case types::MemoryFormat::kContiguous:
+      return c10::MemoryFormat::Contiguous;
+    case types::MemoryFormat::kPreserve:
+      return c10::MemoryFormat::Preserve;
+    case types::MemoryFormat::kChannelsLast:
+      return c10::MemoryFormat::ChannelsLast;
+    case types::MemoryFormat::kChannelsLast3d:
+      return c10::MemoryFormat::ChannelsLast3d;
+  }
+  throw base::Fault("convert: an unknown memory format");
+}
+
 types::TensorType type_of(const c10::TensorImpl& impl) {
   if (impl.has_symbolic_sizes_strides())
     return {.dtype = *to_dtype(c10::typeMetaToScalarType(impl.dtype())),
@@ -340,17 +354,7 @@ c10::IValue to_ivalue(const graph::Arg& arg, ArgKind kind) {
       base::check(std::get<types::Layout>(arg) == types::Layout::kStrided, "convert: only strided tensors can be made");
       return c10::kStrided;
     case ArgKind::kMemoryFormat:
-      switch (std::get<types::MemoryFormat>(arg)) {
-        case types::MemoryFormat::kContiguous:
-          return c10::MemoryFormat::Contiguous;
-        case types::MemoryFormat::kPreserve:
-          return c10::MemoryFormat::Preserve;
-        case types::MemoryFormat::kChannelsLast:
-          return c10::MemoryFormat::ChannelsLast;
-        case types::MemoryFormat::kChannelsLast3d:
-          return c10::MemoryFormat::ChannelsLast3d;
-      }
-      break;
+      return to_torch(std::get<types::MemoryFormat>(arg));
     case ArgKind::kTensors:
     case ArgKind::kOptionalTensors:
     case ArgKind::kOther:

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "aten/types.h"
 #include "graph/graph.h"
 #include "types/tensor_type.h"
 
@@ -16,9 +17,7 @@ namespace magneto::aten {
 class Symbols;
 
 std::optional<types::Dtype> to_dtype(c10::ScalarType type);  ///< nothing: quantised, bits, ...
-c10::ScalarType to_scalar_type(types::Dtype dtype);
 std::optional<types::Device> to_device(c10::Device device);  ///< nothing: neither CPU, CUDA nor meta
-c10::Device to_torch(types::Device device);
 
 /// The type of a plain tensor (CPU or CUDA, strided, a dtype of ours).
 types::TensorType type_of(const c10::TensorImpl& impl);

@@ -61,6 +61,7 @@ struct GraphNote {
   size_t nodes = 0;
   std::vector<std::string> guards;
   std::string fixed_sizes;   ///< sizes that change could not be symbols: why
+  std::string backend;       ///< not empty: the function of the user's that compiled it
   std::string fallback;      ///< not empty: why it runs operator by operator
   std::string warning;       ///< not empty: what a user should know at once: nothing can be compiled here
   bool keeps_texts = false;  ///< asked for: CodeNote::texts

@@ -4,6 +4,7 @@
 #include "aten/kernels.h"
 #include "aten/trace.h"
 #include "base/report.h"
+#include "bindings/backend.h"
 #include "capture/compiled.h"
 #include "capture/hook.h"
 #include "capture/session.h"
@@ -21,12 +22,15 @@ void add_trace_testing(py::module_& module);
 namespace {
 
 py::object compile_function(py::object function, py::object self, bool fullgraph, int limit,
-                            std::optional<bool> dynamic, bool compiles, int check, bool keeps_texts) {
+                            std::optional<bool> dynamic, py::object backend, int check, bool keeps_texts) {
   capture::CompileOptions options;
   options.fullgraph = fullgraph;
   options.limit = limit;
   options.dynamic = dynamic;
-  options.compiles = compiles;
+  if (!py::isinstance<py::str>(backend))
+    options.backend = capture::Ref::share(backend.ptr());
+  else
+    options.compiles = backend.cast<std::string>() != "eager";
   options.keeps_texts = keeps_texts;
   options.check = check;
   const auto given = [](const py::object& object) { return object.is_none() ? nullptr : object.ptr(); };
@@ -75,6 +79,7 @@ void add_report(py::module_& m) {
       .def_readonly("nodes", &base::GraphNote::nodes)
       .def_readonly("guards", &base::GraphNote::guards)
       .def_readonly("fixed_sizes", &base::GraphNote::fixed_sizes)
+      .def_readonly("backend", &base::GraphNote::backend)
       .def_readonly("fallback", &base::GraphNote::fallback)
       .def_readonly("code", &base::GraphNote::code)
       .def("__str__", [](const base::GraphNote& n) { return n.text; });
@@ -138,7 +143,7 @@ PYBIND11_MODULE(_C, m) {
   using namespace magneto;
   capture::prepare();
   m.def("compile_function", &bindings::compile_function, py::arg("function"), py::arg("self"), py::arg("fullgraph"),
-        py::arg("limit"), py::arg("dynamic"), py::arg("compiles"), py::arg("check") = 0,
+        py::arg("limit"), py::arg("dynamic"), py::arg("backend"), py::arg("check") = 0,
         py::arg("keeps_texts") = false);
   m.def("is_compiled", [](py::object object) { return capture::is_compiled(object.ptr()); });
   m.def("target_of", [](py::object compiled) {
@@ -150,7 +155,9 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("settings_of", [](py::object compiled) {
     const capture::CompileOptions& options = capture::compile_options(compiled.ptr());
-    return py::make_tuple(options.fullgraph, options.limit, options.dynamic, options.compiles, options.check);
+    const py::object backend = options.backend ? py::reinterpret_borrow<py::object>(options.backend.get())
+                                               : py::object(py::str(options.compiles ? "magneto" : "eager"));
+    return py::make_tuple(options.fullgraph, options.limit, options.dynamic, backend, options.check);
   });
   m.def("reset", [] {
     capture::reset_all();
@@ -169,6 +176,7 @@ PYBIND11_MODULE(_C, m) {
   capture::set_compiler([](const auto& program, auto examples, base::GraphNote& note, const base::Poll& poll) {
     return driver::Pipeline::instance().build(program, examples, note, poll);
   });
+  capture::set_backend_compiler(&bindings::compile_by_backend);
   aten::set_wait_runner(&bindings::wait_without_gil);
   aten::set_warner([](const std::string& what) {
     py::gil_scoped_acquire gil;

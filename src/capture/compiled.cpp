@@ -157,12 +157,15 @@ int traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(self->function);
   Py_VISIT(self->self);
   Py_VISIT(self->dict);
+  Py_VISIT(self->options->backend.get());
   return visit_references(*self->state->root, visit, arg);
 }
 
 int clear(PyObject* object) {
   Compiled* self = cast(object);
   self->state->forget(nullptr);
+  self->state->backend = nullptr;
+  self->options->backend = {};
   Py_CLEAR(self->dict);
   Py_CLEAR(self->function);
   Py_CLEAR(self->self);
@@ -306,6 +309,7 @@ PyObject* new_compiled(PyObject* function, PyObject* self, const CompileOptions&
   object->state->limit = options.limit;
   object->state->fullgraph = options.fullgraph;
   object->state->compiles = options.compiles;
+  object->state->backend = options.backend.get();
   object->state->keeps_texts = options.keeps_texts;
   object->state->check = options.check;
   object->state->dynamic = options.dynamic;

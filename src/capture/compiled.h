@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 
+#include "capture/ref.h"
+
 namespace magneto::capture {
 
 /// Fills the tables of this folder; once, at import.
@@ -15,6 +17,7 @@ void prepare();
 struct CompileOptions {
   bool fullgraph = false;
   bool compiles = true;      ///< false: operator by operator
+  Ref backend;               ///< or a function of the user's does: (torch.fx.GraphModule, examples) -> callable
   bool keeps_texts = false;  ///< of all stages, in the report
   int limit = 8;
   int check = 0;                ///< base::GraphNote::check

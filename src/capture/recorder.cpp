@@ -739,6 +739,7 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
         segment.inputs.push_back(std::move(input));
         segment.examples.push_back(trace_->input_tensor(id));
       }
+      if (symbols_) segment.hints = symbols_->hints();
     }
   } catch (const std::exception& error) {
     stop_record_ = {Stop::kUnknownTensor, error.what(), -1, &root_};

@@ -33,6 +33,7 @@ struct Segment {
   std::shared_ptr<aten::Program> program;        ///< as it was recorded; nullptr: no operators
   std::shared_ptr<aten::Executable> executable;  ///< what runs: the program, or what the compiler made of it
   std::vector<at::Tensor> examples;              ///< the inputs of the recording, until it is compiled
+  std::vector<int64_t> hints;                    ///< the values of the symbols then
   struct Input {
     SourceId source;  ///< floating
     Ref weak;         ///< or pinned: a weak reference that the guards have checked

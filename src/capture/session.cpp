@@ -540,6 +540,9 @@ static Compiler g_compiler;
 
 void set_compiler(Compiler compiler) { g_compiler = std::move(compiler); }
 
+static BackendCompiler g_backend_compiler = nullptr;
+void set_backend_compiler(BackendCompiler compiler) { g_backend_compiler = compiler; }
+
 // Compiles without the GIL. A Ctrl-C during that is served at once, by the user's own handler: when it raises, the
 // compiler stops.
 static bool compile(Segment& segment, base::GraphNote& note) {
@@ -575,6 +578,13 @@ static size_t key_of(const Segment& segment, const base::GraphNote& note) {
   std::string text = base::concat(segment.positional, segment.returns ? " " : " then ", segment.next, "\n", note.text);
   for (const std::string& guard : note.guards) text += guard + "\n";
   return std::hash<std::string>()(text);
+}
+
+static std::string name_of(PyObject* callable) {
+  const ErrorAside aside;
+  Ref name = Ref::take(PyObject_GetAttrString(callable, "__name__"));
+  const char* text = name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : nullptr;
+  return text ? text : Py_TYPE(callable)->tp_name;
 }
 
 // Tells other threads what this one compiles.
@@ -617,7 +627,16 @@ bool Session::save(Root& root, std::unique_ptr<Segment> segment) {
       --entry.recordings;
       return true;
     }
-    if (state_.compiles && g_compiler) {
+    if (state_.backend) {
+      const InWork mark(entry, segment->key);
+      const Hooked nobody(nullptr);
+      segment->executable = g_backend_compiler(state_.backend, segment->program, segment->examples, segment->hints);
+      note.backend = name_of(state_.backend);
+      if (!segment->executable) {
+        --entry.recordings;
+        return false;
+      }
+    } else if (state_.compiles && g_compiler) {
       const InWork mark(entry, segment->key);
       if (!compile(*segment, note)) {
         --entry.recordings;

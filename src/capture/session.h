@@ -36,6 +36,7 @@ struct CaptureState {
   int limit = 8;                             ///< segments at one instruction
   bool fullgraph = false;
   bool compiles = true;      ///< false: operator by operator
+  PyObject* backend = nullptr;  ///< CompileOptions::backend (borrowed)
   bool keeps_texts = false;  ///< of all stages, in the report
   int check = 0;             ///< base::GraphNote::check
   std::string name;
@@ -49,6 +50,13 @@ using Compiler = std::function<std::shared_ptr<aten::Executable>(const std::shar
                                                                  std::span<const at::Tensor> examples,
                                                                  base::GraphNote& note, const base::Poll& poll)>;
 void set_compiler(Compiler compiler);  ///< once, at import
+
+/// Lets a backend of the user's make it, for these values of the symbols. nullptr: with a Python error.
+using BackendCompiler = std::shared_ptr<aten::Executable> (*)(PyObject* backend,
+                                                              const std::shared_ptr<aten::Program>& program,
+                                                              std::span<const at::Tensor> examples,
+                                                              std::span<const int64_t> symbols);
+void set_backend_compiler(BackendCompiler compiler);  ///< once, at import
 
 /// Says that a part of ours failed, once for each callable. Keeps the error that is set.
 void warn_of_fault(CaptureState& state, const base::Line& where, const std::string& what);

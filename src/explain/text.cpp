@@ -77,6 +77,7 @@ std::string describe(const base::Report::Content& content, bool with_graphs) {
       out << "\ngraph " << i << " of " << note.where.function << " (" << place(note.where) << "): " << note.nodes
           << " operators, " << note.guards.size() << " guards\n"
           << (note.fixed_sizes.empty() ? "" : "  sizes that change are fixed here: " + note.fixed_sizes + "\n")
+          << (note.backend.empty() ? "" : "  compiled by the backend " + note.backend + "\n")
           << (note.fallback.empty() ? "" : "  runs operator by operator: " + note.fallback + "\n");
       for (const base::CodeNote& code : note.code) describe(out, code);
       out << note.text;

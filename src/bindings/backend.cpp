@@ -149,8 +149,9 @@ class FxBuilder {
     size_t last = 0;  // of the positional ones that are not what they are anyway
     for (size_t a = 0; a < node.args.size(); ++a) {
       const py::object declared = arguments[a], value = to_python(node.args[a]);
-      const bool is_default = declared.attr("has_default_value")().cast<bool>() && !py::isinstance(value, fx_.attr("Node")) &&
-                              !py::isinstance<py::list>(value) && value.equal(py::object(declared.attr("default_value")));
+      const bool is_default = declared.attr("has_default_value")().cast<bool>() &&
+                              !py::isinstance(value, fx_.attr("Node")) && !py::isinstance<py::list>(value) &&
+                              value.equal(py::object(declared.attr("default_value")));
       if (declared.attr("kwarg_only").cast<bool>()) {
         if (!is_default) kwargs[declared.attr("name")] = value;
         continue;
@@ -291,8 +292,8 @@ class BackendCode final : public aten::Executable {
     const c10::AutoGradMode grad(graph.nodes().empty() ? c10::GradMode::is_enabled() : graph.nodes().front().grad);
     const py::object results = code(*args);
     if (!py::isinstance<py::tuple>(results) && !py::isinstance<py::list>(results))
-      throw py::type_error(base::concat("what a backend returns gives a tuple of ", graph.outputs.size(), " tensors, not ",
-                                        Py_TYPE(results.ptr())->tp_name));
+      throw py::type_error(base::concat("what a backend returns gives a tuple of ", graph.outputs.size(),
+                                        " tensors, not ", Py_TYPE(results.ptr())->tp_name));
     const py::list list(results);
     if (list.size() != graph.outputs.size())
       throw py::type_error(base::concat("what a backend returns gives a tuple of ", graph.outputs.size(),

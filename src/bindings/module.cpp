@@ -143,8 +143,7 @@ PYBIND11_MODULE(_C, m) {
   using namespace magneto;
   capture::prepare();
   m.def("compile_function", &bindings::compile_function, py::arg("function"), py::arg("self"), py::arg("fullgraph"),
-        py::arg("limit"), py::arg("dynamic"), py::arg("backend"), py::arg("check") = 0,
-        py::arg("keeps_texts") = false);
+        py::arg("limit"), py::arg("dynamic"), py::arg("backend"), py::arg("check") = 0, py::arg("keeps_texts") = false);
   m.def("is_compiled", [](py::object object) { return capture::is_compiled(object.ptr()); });
   m.def("target_of", [](py::object compiled) {
     const auto or_none = [](PyObject* object) {

@@ -10,6 +10,7 @@
 #include "capture/guards.h"
 #include "capture/references.h"
 #include "capture/session.h"
+#include "capture/stance.h"
 
 namespace magneto::capture {
 
@@ -115,7 +116,10 @@ PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject*
   }
   size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
   FrameCache::Entry& entry = self->state->root->start;
-  if (entry.given_up) return plain_call(self, args, nargsf, kwnames);
+  const Stance stance = current_stance();
+  if (entry.given_up || stance == Stance::kForceEager) return plain_call(self, args, nargsf, kwnames);
+  if (stance == Stance::kEagerThenCompile && !std::exchange(self->state->ran_in_eager, true) && entry.segments.empty())
+    return plain_call(self, args, nargsf, kwnames);
   if (!entry.segments.empty()) {
     GuardContext context;
     context.roots = args;

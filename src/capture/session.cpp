@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "capture/faults.h"
 #include "capture/recorder_ends_internal.h"
+#include "capture/stance.h"
 #include "capture/state_word.h"
 #include "graph/text.h"
 
@@ -411,6 +412,10 @@ Director::Go Session::at_boundary(Activation& activation) {
     std::erase(entry.segments, segment);  // the next recording marks the instruction
     return begin_recording(*root, entry);
   }
+  if (const Stance stance = current_stance(); stance == Stance::kEagerOnRecompile)
+    return Go::kHandOver;
+  else if (stance == Stance::kFailOnRecompile)
+    return refuse_recording(activation, entry, context);
   if (!entry.segments.empty()) {
     std::string why;
     std::vector<std::string> changed;
@@ -439,6 +444,20 @@ Director::Go Session::at_boundary(Activation& activation) {
     }
   }
   return begin_recording(*root, entry);
+}
+
+// torch.compiler.set_stance("fail_on_recompile").
+Director::Go Session::refuse_recording(Activation& where, const FrameCache::Entry& entry, GuardContext& context) {
+  std::string why;
+  if (!entry.segments.empty()) entry.segments.front()->guards.check(context, &why);
+  if (why.empty()) why = entry.segments.empty() ? "nothing was compiled here yet" : "the call has other arguments";
+  base::Line line = line_of(where);
+  if (line.line <= 0) line.line = where.code()->co_firstlineno;  // before the first line of the function
+  PyErr_Format(PyExc_RuntimeError,
+               "magneto: detected a recompile of %s while the stance is 'fail_on_recompile'\n  where: %s:%d\n"
+               "  why: %s\n  cure: call it with such inputs before the stance is set, or use 'eager_on_recompile'",
+               state_.name.c_str(), line.file.c_str(), line.line, why.c_str());
+  return Go::kRaise;
 }
 
 Director::Go Session::apply(Root& root, Segment& segment, GuardContext& context) {

@@ -35,12 +35,13 @@ struct CaptureState {
   std::optional<bool> dynamic;               ///< true: all of them are symbols at once; false: only storage offsets
   int limit = 8;                             ///< segments at one instruction
   bool fullgraph = false;
-  bool compiles = true;      ///< false: operator by operator
+  bool compiles = true;         ///< false: operator by operator
   PyObject* backend = nullptr;  ///< CompileOptions::backend (borrowed)
-  bool keeps_texts = false;  ///< of all stages, in the report
-  int check = 0;             ///< base::GraphNote::check
+  bool keeps_texts = false;     ///< of all stages, in the report
+  int check = 0;                ///< base::GraphNote::check
   std::string name;
   bool warned_of_fault = false;
+  bool ran_in_eager = false;    ///< as Stance::kEagerThenCompile asks
   bool hides_compiler = false;  ///< torch.compiler.is_compiling() is False: what it does for compilers raised
 };
 
@@ -120,6 +121,7 @@ class Session final : public Director {
   };
   bool recording() const { return top_ && top_->recorder && top_->recorder->active(); }
   Go begin_recording(Root& root, FrameCache::Entry& entry);
+  Go refuse_recording(Activation& where, const FrameCache::Entry& entry, GuardContext& context);
   Go step_over(Root& root);
   bool collect_roots(Root& root, std::vector<PyObject*>& roots) const;
   Go apply(Root& root, Segment& segment, GuardContext& context);

@@ -11,11 +11,11 @@ from torch.compiler import allow_in_graph, assume_constant_result, disable, is_c
 
 from . import _C
 from . import _substitutes
-from ._api import compile, explain, mark_dynamic, report, reset, substitute_in_graph
+from ._api import compile, explain, mark_dynamic, mark_static, maybe_mark_dynamic, report, reset, substitute_in_graph
 from ._backends import list_backends
 
 __all__ = ["allow_in_graph", "assume_constant_result", "compile", "disable", "explain", "is_compiling", "list_backends", "mark_dynamic",
-           "report", "reset", "set_stance", "substitute_in_graph"]
+           "mark_static", "maybe_mark_dynamic", "report", "reset", "set_stance", "substitute_in_graph"]
 __version__ = "0.1.0"
 
 _reason = _C.unsupported()

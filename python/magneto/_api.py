@@ -146,13 +146,25 @@ def explain(model):
     return run
 
 
-def mark_dynamic(tensor, *dimensions):
+def mark_dynamic(tensor, *dimensions, min=None, max=None):
     """Sizes of these dimensions change from call to call: they are symbols from the first call on.
 
-    ``torch._dynamo.mark_dynamic`` has the same effect.
+    ``torch._dynamo.mark_dynamic`` has the same effect. Sizes that are not between ``min`` and ``max`` are served, too.
     """
     for dimension in dimensions:
-        torch._dynamo.mark_dynamic(tensor, dimension)
+        torch._dynamo.mark_dynamic(tensor, dimension, min=min, max=max)
+
+
+def maybe_mark_dynamic(tensor, *dimensions):
+    """The same, for sizes that may turn out to be fixed."""
+    for dimension in dimensions:
+        torch._dynamo.maybe_mark_dynamic(tensor, dimension)
+
+
+def mark_static(tensor, *dimensions):
+    """Sizes of these dimensions, or all, are never symbols: another size is another graph."""
+    for dimension in dimensions or range(tensor.ndim):
+        torch._dynamo.mark_static(tensor, dimension)
 
 
 def report():

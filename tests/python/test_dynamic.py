@@ -204,6 +204,25 @@ def test_two_inputs_over_one_memory():
         assert torch.equal(f(a, a[1:]), g(b, b[1:]))
 
 
+def test_marks_of_all_kinds():
+    f = magneto.compile(lambda x: x * x.shape[0] + x.shape[1])
+
+    def graphs(sizes, mark):
+        magneto.reset()
+        for n, m in sizes:
+            x = torch.randn(n, m, device=DEVICE)
+            mark(x)
+            assert torch.equal(f(x), x * n + m)
+        return len(magneto.report().graphs)
+
+    sizes = [(n, 4) for n in range(3, 9)]
+    assert graphs(sizes, lambda x: magneto.mark_dynamic(x, 0, min=2, max=64)) == 1
+    assert graphs(sizes, lambda x: magneto.maybe_mark_dynamic(x, 0)) == 1
+    assert graphs(sizes, lambda x: magneto.mark_static(x, 0)) == len(sizes)
+    assert graphs(sizes, magneto.mark_static) == len(sizes)
+    assert graphs(sizes, lambda x: None) == 2
+
+
 def test_a_marked_dimension_is_dynamic_at_once():
     g = magneto.compile(lambda x: x.sum(0) * x.shape[1])
     x = randn(3, 4)

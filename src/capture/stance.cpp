@@ -33,7 +33,7 @@ Stance read(PyObject* object) {
 }  // namespace
 
 Stance current_stance() {
-  static Known known;  // under the GIL
+  static Known& known = *new Known;  // under the GIL; never ended, since Python may have ended before
   static PyObject* const module_name = PyUnicode_InternFromString("torch._dynamo.eval_frame");
   static PyObject* const stance_name = PyUnicode_InternFromString("_stance");
   if (!known.names) {

@@ -1,11 +1,12 @@
 """``python -m magneto run script.py [arguments]``: the script's own calls of torch.compile are ours."""
 
+import pathlib
 import runpy
 import sys
 
 
 def main(arguments):
-    if len(arguments) < 2 or arguments[0] != "run":
+    if len(arguments) < 2 or arguments[0] != "run" or arguments[1:] == ["-m"]:
         print("usage: python -m magneto run script.py [arguments]\n"
               "       python -m magneto run -m module [arguments]", file=sys.stderr)
         return 2
@@ -19,7 +20,7 @@ def main(arguments):
         runpy.run_module(arguments[2], run_name="__main__", alter_sys=True)
     else:
         sys.argv = arguments[1:]
-        sys.path[0] = str(__import__("pathlib").Path(arguments[1]).resolve().parent)
+        sys.path[0] = str(pathlib.Path(arguments[1]).resolve().parent)
         runpy.run_path(arguments[1], run_name="__main__")
     return 0
 

@@ -44,6 +44,13 @@ constexpr std::array<std::pair<ScalarType, Dtype>, 21> kDtypes{{
     {ScalarType::Float8_e8m0fnu, Dtype::kF8E8M0FNU},
 }};
 
+constexpr std::pair<c10::MemoryFormat, types::MemoryFormat> kFormats[] = {
+    {c10::MemoryFormat::Contiguous, types::MemoryFormat::kContiguous},
+    {c10::MemoryFormat::Preserve, types::MemoryFormat::kPreserve},
+    {c10::MemoryFormat::ChannelsLast, types::MemoryFormat::kChannelsLast},
+    {c10::MemoryFormat::ChannelsLast3d, types::MemoryFormat::kChannelsLast3d},
+};
+
 types::Sizes sizes_of(c10::IntArrayRef numbers) { return types::Sizes(numbers.begin(), numbers.end()); }
 
 std::optional<types::Sizes> sizes_of(c10::SymIntArrayRef numbers) {
@@ -141,17 +148,9 @@ c10::Device to_torch(types::Device device) {
 }
 
 c10::MemoryFormat to_torch(types::MemoryFormat format) {
-  switch (format) {
-    case types::MemoryFormat::kContiguous:
-      return c10::MemoryFormat::Contiguous;
-    case types::MemoryFormat::kPreserve:
-      return c10::MemoryFormat::Preserve;
-    case types::MemoryFormat::kChannelsLast:
-      return c10::MemoryFormat::ChannelsLast;
-    case types::MemoryFormat::kChannelsLast3d:
-      return c10::MemoryFormat::ChannelsLast3d;
-  }
-  throw base::Fault("convert: an unknown memory format");
+  for (const auto& [torch, ours] : kFormats)
+    if (ours == format) return torch;
+  throw base::Fault("convert: a memory format that torch does not have");
 }
 
 types::TensorType type_of(const c10::TensorImpl& impl) {
@@ -261,18 +260,9 @@ std::optional<graph::Arg> to_arg(const c10::IValue& value, ArgKind kind) {
       if (value.toLayout() != c10::kStrided) return std::nullopt;
       return types::Layout::kStrided;
     case ArgKind::kMemoryFormat:
-      switch (value.toMemoryFormat()) {
-        case c10::MemoryFormat::Contiguous:
-          return types::MemoryFormat::kContiguous;
-        case c10::MemoryFormat::Preserve:
-          return types::MemoryFormat::kPreserve;
-        case c10::MemoryFormat::ChannelsLast:
-          return types::MemoryFormat::kChannelsLast;
-        case c10::MemoryFormat::ChannelsLast3d:
-          return types::MemoryFormat::kChannelsLast3d;
-        default:
-          return std::nullopt;
-      }
+      for (const auto& [torch, ours] : kFormats)
+        if (torch == value.toMemoryFormat()) return ours;
+      return std::nullopt;
     case ArgKind::kInt:
     case ArgKind::kFloat:
     case ArgKind::kBool:

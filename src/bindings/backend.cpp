@@ -36,6 +36,21 @@ class FxBuilder {
         nodes_(graph.values().size()) {}
 
   py::object build() {
+    add_nodes();
+    return fx_.attr("GraphModule")(root_, made_);
+  }
+
+ private:
+  /// `with mode:`, as long as it lives.
+  struct Entered {
+    explicit Entered(py::object with) : mode(std::move(with)) { mode.attr("__enter__")(); }
+    ~Entered() { mode.attr("__exit__")(py::none(), py::none(), py::none()); }
+    Entered(const Entered&) = delete;
+    const py::object mode;
+  };
+
+  void add_nodes() {
+    const Entered fakes(fake_);  // what describes a value has no data
     for (const ValueId id : graph_.inputs()) {
       nodes_[id.index()] = made_.attr("placeholder")(legal(graph_.value(id).name, "input"));
       describe(nodes_[id.index()], id);
@@ -60,10 +75,8 @@ class FxBuilder {
     py::list outputs;
     for (const ValueId id : graph_.outputs) outputs.append(node_of(id));
     made_.attr("output")(py::tuple(outputs));
-    return fx_.attr("GraphModule")(root_, made_);
   }
 
- private:
   static std::string legal(const std::string& name, const char* otherwise) {
     std::string made;
     for (const char c : name)
@@ -89,17 +102,9 @@ class FxBuilder {
       for (const types::Expr& size : sizes) list.append(size.value_or(0));
       return list;
     };
-    fake_.attr("__enter__")();
-    py::object fake;
-    try {
-      fake = torch_.attr("empty_strided")(numbers(type.sizes), numbers(type.strides),
-                                          py::arg("dtype") = py::cast(aten::to_scalar_type(type.dtype)),
-                                          py::arg("device") = py::cast(aten::to_torch(type.device)));
-    } catch (...) {
-      fake_.attr("__exit__")(py::none(), py::none(), py::none());
-      throw;
-    }
-    fake_.attr("__exit__")(py::none(), py::none(), py::none());
+    const py::object fake = torch_.attr("empty_strided")(numbers(type.sizes), numbers(type.strides),
+                                                         py::arg("dtype") = py::cast(aten::to_scalar_type(type.dtype)),
+                                                         py::arg("device") = py::cast(aten::to_torch(type.device)));
     py::dict meta = node.attr("meta");
     meta["val"] = fake;
     meta["example_value"] = fake;
@@ -207,17 +212,9 @@ struct Undisturbed {
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };
 
-/// Of the exception that is being handled.
-void set_python_error() {
-  try {
-    throw;
-  } catch (py::error_already_set& error) {
-    error.restore();
-  } catch (const py::builtin_exception& error) {
-    error.set_error();
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-  }
+[[noreturn]] void refuse(const std::string& text) {
+  PyErr_SetString(PyExc_TypeError, text.c_str());
+  throw py::error_already_set();
 }
 
 /// The symbols that something in the graph depends on, in order.
@@ -262,7 +259,7 @@ class BackendCode final : public aten::Executable {
     for (const at::Tensor& input : inputs) examples.append(py::cast(input));
     const Undisturbed undisturbed;
     py::object made = backend_(module, examples);
-    if (!PyCallable_Check(made.ptr())) throw py::type_error("a backend returns a callable for the graph that it gets");
+    if (!PyCallable_Check(made.ptr())) refuse("a backend returns a callable for the graph that it gets");
     return code_.emplace(key, std::move(made)).first->second;
   }
 
@@ -272,10 +269,7 @@ class BackendCode final : public aten::Executable {
       try {
         if (const py::object code = code_for(inputs, symbols)) return run(code, inputs, outputs);
       } catch (...) {
-        set_python_error();
-        python_error raised;
-        raised.persist();
-        return {std::make_exception_ptr(std::move(raised)), 0, /*changed=*/true};
+        return {std::current_exception(), 0, /*changed=*/true};  // as it is: nobody repeats the call in eager
       }
     }
     return program_->run(inputs, symbols, outputs);
@@ -292,12 +286,12 @@ class BackendCode final : public aten::Executable {
     const c10::AutoGradMode grad(graph.nodes().empty() ? c10::GradMode::is_enabled() : graph.nodes().front().grad);
     const py::object results = code(*args);
     if (!py::isinstance<py::tuple>(results) && !py::isinstance<py::list>(results))
-      throw py::type_error(base::concat("what a backend returns gives a tuple of ", graph.outputs.size(),
-                                        " tensors, not ", Py_TYPE(results.ptr())->tp_name));
+      refuse(base::concat("what a backend returns gives a tuple of ", graph.outputs.size(), " tensors, not ",
+                          Py_TYPE(results.ptr())->tp_name));
     const py::list list(results);
     if (list.size() != graph.outputs.size())
-      throw py::type_error(base::concat("what a backend returns gives a tuple of ", graph.outputs.size(),
-                                        " tensors, not of ", list.size()));
+      refuse(base::concat("what a backend returns gives a tuple of ", graph.outputs.size(), " tensors, not of ",
+                          list.size()));
     for (const py::handle result : list) outputs.push_back(result.is_none() ? at::Tensor() : result.cast<at::Tensor>());
     return {};
   }
@@ -322,7 +316,7 @@ std::shared_ptr<aten::Executable> compile_by_backend(PyObject* backend, const st
   try {
     made->code_for(examples, symbols);
   } catch (...) {
-    set_python_error();
+    torch::translate_exception_to_python(std::current_exception());
     return nullptr;
   }
   return made;

@@ -415,18 +415,10 @@ Director::Go Session::at_boundary(Activation& activation) {
   if (const Stance stance = current_stance(); stance == Stance::kEagerOnRecompile)
     return Go::kHandOver;
   else if (stance == Stance::kFailOnRecompile)
-    return refuse_recording(activation, entry, context);
+    return refuse_recording(activation, why_none_fits(entry, arguments, context));
   if (!entry.segments.empty()) {
-    std::string why;
     std::vector<std::string> changed;
-    for (auto& segment : entry.segments) {
-      if (arguments && (segment->positional != positional_ || !same_names(segment->kwnames.get(), kwnames_))) {
-        why = "the call has other arguments";
-        continue;
-      }
-      if (segment->guards.check(context, &why, &changed)) break;
-      break;  // the newest says most
-    }
+    const std::string why = why_none_fits(entry, arguments, context, &changed);
     if (!state_.dynamic.value_or(true))
       std::erase_if(changed, [](const std::string& path) { return !is_offset(path); });
     state_.changing.insert(changed.begin(), changed.end());
@@ -446,11 +438,21 @@ Director::Go Session::at_boundary(Activation& activation) {
   return begin_recording(*root, entry);
 }
 
+// The newest segment for such a call says most. `changed` as GuardProgram::check.
+std::string Session::why_none_fits(const FrameCache::Entry& entry, bool arguments, GuardContext& context,
+                                   std::vector<std::string>* changed) const {
+  std::string why = entry.segments.empty() ? "nothing was compiled here yet" : "the call has other arguments";
+  for (const auto& segment : entry.segments) {
+    if (arguments && (segment->positional != positional_ || !same_names(segment->kwnames.get(), kwnames_))) continue;
+    why.clear();
+    segment->guards.check(context, &why, changed);
+    break;
+  }
+  return why;
+}
+
 // torch.compiler.set_stance("fail_on_recompile").
-Director::Go Session::refuse_recording(Activation& where, const FrameCache::Entry& entry, GuardContext& context) {
-  std::string why;
-  if (!entry.segments.empty()) entry.segments.front()->guards.check(context, &why);
-  if (why.empty()) why = entry.segments.empty() ? "nothing was compiled here yet" : "the call has other arguments";
+Director::Go Session::refuse_recording(Activation& where, const std::string& why) {
   base::Line line = line_of(where);
   if (line.line <= 0) line.line = where.code()->co_firstlineno;  // before the first line of the function
   PyErr_Format(PyExc_RuntimeError,

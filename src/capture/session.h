@@ -121,7 +121,9 @@ class Session final : public Director {
   };
   bool recording() const { return top_ && top_->recorder && top_->recorder->active(); }
   Go begin_recording(Root& root, FrameCache::Entry& entry);
-  Go refuse_recording(Activation& where, const FrameCache::Entry& entry, GuardContext& context);
+  Go refuse_recording(Activation& where, const std::string& why);
+  std::string why_none_fits(const FrameCache::Entry& entry, bool arguments, GuardContext& context,
+                            std::vector<std::string>* changed = nullptr) const;
   Go step_over(Root& root);
   bool collect_roots(Root& root, std::vector<PyObject*>& roots) const;
   Go apply(Root& root, Segment& segment, GuardContext& context);

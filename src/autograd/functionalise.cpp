@@ -477,6 +477,9 @@ class Functionalising {
     if (!id || !id->valid()) return stop(node, "changes the shape of no tensor");
     const ViewId below = view_of(*id);
     if (from_.comes_from_outside(*id)) return stop(node, "changes the shape of an input");
+    // A value has one type: the tensor goes on as another value, or as the same one where nothing changed.
+    const ValueId changed = node.outputs.empty() || !node.outputs[0].valid() ? *id : node.outputs[0];
+    if (changed == *id) return;
     const ops::Op* other = ops::find(op.functional);
     Node copy = copied(node);
     copy.op = op.functional;
@@ -485,8 +488,6 @@ class Functionalising {
       return stop(node, "looks by strides at memory that holds elements of another dtype");
     if (other->by_strides && !may_look_by_strides(below))
       return stop(node, "looks by strides at memory that was written to");
-    // A value has one type: the tensor goes on as another value, or as the same one where its type stayed.
-    const ValueId changed = node.outputs.empty() || !node.outputs[0].valid() ? *id : node.outputs[0];
     if (other->by_strides && !is_there(below, from_.value(changed).type))
       return stop(node, "looks by strides at memory that is not known to be there");
     views_.push_back({.storage = view(below).storage,

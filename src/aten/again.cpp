@@ -95,15 +95,19 @@ class Repeating {
   // What the operators of the forward saved, for the gradients that these tangents bring: required. And all that it was
   // computed from.
   void find_required() {
-    std::vector<bool> depends(graph_.values().size()), leads(graph_.values().size());
-    std::vector<bool> is_gradient(graph_.nodes().size());
+    // Of values: those that depend on one of these tangents, and on another one only, which do not come.
+    std::vector<bool> depends(graph_.values().size()), is_missing(graph_.values().size());
+    std::vector<bool> leads(graph_.values().size()), is_gradient(graph_.nodes().size());
     for (size_t t = 0; t < there_.through.size(); ++t)
-      if (there_.through[t]) depends[graph_.inputs()[inputs_ + t].index()] = true;
+      (there_.through[t] ? depends : is_missing)[graph_.inputs()[inputs_ + t].index()] = true;
     for (size_t n = forward_; n < graph_.nodes().size(); ++n) {
-      graph::for_each_read(graph_.nodes()[n],
-                           [&](ValueId id) { is_gradient[n] = is_gradient[n] || depends[id.index()]; });
+      bool misses = false;
+      graph::for_each_read(graph_.nodes()[n], [&](ValueId id) {
+        is_gradient[n] = is_gradient[n] || depends[id.index()];
+        misses = misses || is_missing[id.index()];
+      });
       for (const ValueId id : graph_.nodes()[n].outputs)
-        if (id.valid() && is_gradient[n]) depends[id.index()] = true;
+        if (id.valid() && (is_gradient[n] || misses)) (is_gradient[n] ? depends : is_missing)[id.index()] = true;
     }
     for (size_t o = joint_.halves.outputs; o < graph_.outputs.size(); ++o)
       if (graph_.outputs[o].valid()) leads[graph_.outputs[o].index()] = true;
@@ -113,7 +117,7 @@ class Repeating {
       const bool is_needed = is_gradient[n] || any_of(node.outputs, is_behind_);
       graph::for_each_read(node, [&](ValueId id) {
         leads[id.index()] = true;
-        if (!is_needed) return;
+        if (!is_needed || is_missing[id.index()]) return;
         is_behind_[id.index()] = true;
         if (is_forward(id)) is_required_[id.index()] = true;
       });

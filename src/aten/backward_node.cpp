@@ -22,6 +22,7 @@
 #include "aten/program.h"
 #include "aten/trace.h"
 #include "base/check.h"
+#include "graph/settle.h"
 
 namespace magneto::aten {
 
@@ -37,7 +38,7 @@ namespace {
 // The node that this thread is about to run for the last time.
 thread_local const MagnetoBackward* running_last = nullptr;
 
-// More choices of tangents and gradients than a program ever sees get the whole backward.
+// More choices of tangents and gradients than a program ever sees get the whole backward, or torch's own formulas.
 constexpr size_t kMostBackwards = 16;
 constexpr size_t kOftenAsked = 3;
 
@@ -76,6 +77,11 @@ class VersionsAsTheyWere {
   std::vector<std::pair<c10::VariableVersion, uint32_t>> before_;
 };
 
+void add_conditions(const std::vector<types::Condition>& some, std::vector<types::Condition>& to) {
+  for (const types::Condition& condition : some)
+    if (std::find(to.begin(), to.end(), condition) == to.end()) to.push_back(condition);
+}
+
 [[noreturn]] void refuse_again(const std::string& what, const std::string& cure) {
   TORCH_CHECK(false, "magneto: the gradient of a compiled function ",
               c10::GradMode::is_enabled() ? "is to be differentiated itself (create_graph=True)"
@@ -99,13 +105,18 @@ Backward TrainingPlan::make_backward(const JointOf& asked, const std::vector<boo
     made.reason = std::move(reason);
     return made;
   };
-  graph::Graph graph;
+  graph::Graph graph, first = joint.graph;
   if (all(asked.through) && asked.blocked.empty()) {
     graph = joint.graph;
     made.reached_by = joint.reached_by;
   } else {
-    FunctionalJoint some = make_functional_joint(examples, make_joint(*program, examples, asked));
+    // What is known of the sizes here or there is known in both: equal values have equal types.
+    Joint recorded = make_joint(*program, examples, asked);
+    add_conditions(joint.graph.conditions, recorded.graph.conditions);
+    FunctionalJoint some = make_functional_joint(examples, std::move(recorded));
     if (!some.reason.empty()) return none(some.reason);
+    add_conditions(some.graph.conditions, first.conditions);
+    first = graph::settle(std::move(first));
     for (const types::Condition& condition : some.conditions)
       if (std::find(joint.conditions.begin(), joint.conditions.end(), condition) == joint.conditions.end())
         made.conditions.push_back(condition);
@@ -118,7 +129,7 @@ Backward TrainingPlan::make_backward(const JointOf& asked, const std::vector<boo
   for (size_t g = 0; g < gives.size(); ++g)
     if (!gives[g])
       graph.outputs[joint.halves.outputs + (g < wanted.size() ? wanted[g] : examples.size() + g - wanted.size())] = {};
-  Partition part = partition_again(graph, joint.halves, joint.graph, saved);
+  Partition part = partition_again(graph, joint.halves, first, saved);
   if (!part.reason.empty()) return none(part.reason);
   std::vector<at::Tensor> constants;
   for (const size_t c : part.backward_constants) constants.push_back(program->constants()[c]);
@@ -142,15 +153,16 @@ void TrainingPlan::set_full(Backward full, std::vector<at::Tensor> constants) {
   full_constants_ = std::move(constants);
 }
 
-const Backward& TrainingPlan::backward(const std::vector<bool>& through, const std::vector<bool>& gives,
+const Backward* TrainingPlan::backward(const std::vector<bool>& through, const std::vector<bool>& gives,
                                        std::span<const int64_t> symbols, bool exactly) const {
-  if (all(through) && all(gives)) return full();
+  // To leave out gradients is only faster; to leave out tangents is what eager does: 0 * inf is not 0.
+  const auto more = [&] { return all(through) ? &full() : nullptr; };
+  if (all(through) && all(gives)) return more();
   std::unique_lock<std::mutex> lock(mutex_);
   const auto known = others_.find({through, gives});
   if (known != others_.end() ? known->second.is_made : others_.size() >= kMostBackwards && !exactly)
-    return known != others_.end() && known->second.backward.is_for(symbols) ? known->second.backward : full();
-  // To leave out gradients is only faster; to leave out tangents is what eager does: 0 * inf is not 0.
-  if (!exactly && all(through) && ++others_[{through, gives}].asked < kOftenAsked) return full();
+    return known != others_.end() && known->second.backward.is_for(symbols) ? &known->second.backward : more();
+  if (!exactly && all(through) && ++others_[{through, gives}].asked < kOftenAsked) return more();
   lock.unlock();  // this runs torch's engine
   Backward made = make_backward({.through = through}, gives);
   lock.lock();
@@ -159,7 +171,7 @@ const Backward& TrainingPlan::backward(const std::vector<bool>& through, const s
     other.backward = std::move(made);
     other.is_made = true;
   }
-  return other.backward.is_for(symbols) ? other.backward : full();
+  return other.backward.is_for(symbols) ? &other.backward : more();
 }
 
 const Backward& TrainingPlan::part(const Part& part) const {
@@ -381,7 +393,7 @@ variable_list MagnetoBackward::gradients(std::vector<bool> looked, variable_list
   const Backward* known = nullptr;
   if (!must_repeat(looked, tangents))
     known = any(looked) ? &plan_->part({looked, through, std::vector<bool>(stops.size()), true})
-                        : &plan_->backward(through, gives, symbols, /*exactly=*/since.has_value());
+                        : plan_->backward(through, gives, symbols, /*exactly=*/since.has_value());
   if (!known || !known->is_for(symbols)) {
     check_originals();
     {

@@ -111,8 +111,8 @@ class TrainingPlan {
   std::vector<std::vector<size_t>> before;  ///< of each stop: the tangents whose gradients come to it directly
 
   /// The backward through these tangents, for these gradients. Made when it is first asked for. `exactly`: one that
-  /// reads nothing else, else one that gives more will do.
-  const Backward& backward(const std::vector<bool>& through, const std::vector<bool>& gives,
+  /// reads nothing else, else one that gives more will do. nullptr: torch's own formulas are to be asked.
+  const Backward* backward(const std::vector<bool>& through, const std::vector<bool>& gives,
                            std::span<const int64_t> symbols, bool exactly) const;
   /// Throws what eager's backward would throw.
   void check(const Since& since) const;

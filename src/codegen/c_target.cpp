@@ -314,7 +314,7 @@ Value CTarget::binary(Op op, const Value& a, const Value& b) {
       if (types::is_floating(d)) return function_of_two(op, a, b);
       return function("pow", a.type, {&a, &b}, false, [&] {
         return concat(function_head(), t, " pow_", t, "(", t, " a, ", t, " b) {\n",
-                      loop::is_unsigned(d) ? "" : "  if (b < 0) return a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;\n",
+                      loop::is_unsigned(d) ? "" : "  if (b < 0) return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;\n",
                       "  ", t, " y = 1;\n  for (; b; b >>= 1, a *= a)\n    if (b & 1) y *= a;\n  return y;\n}\n");
       });
     case Op::kChecked:

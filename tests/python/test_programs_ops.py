@@ -500,3 +500,10 @@ def test_numbers_that_are_assigned_to_a_mask(shape, masked, dynamic):
     assert "call aten::index_put" not in str(magneto.report())
     with pytest.raises(IndexError):
         c(torch.randn(shape), torch.ones(9, dtype=torch.bool), 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64])
+def test_integers_to_the_power_of_less_than_nothing(dtype):
+    """Of -1 the sign counts, also where base and exponent are known to be one number."""
+    x, y = (torch.tensor(numbers, dtype=dtype) for numbers in ([-1, 0, 1, -2, 2, -1, 3], [-1, -3, -5, -2, 2, -2, 3]))
+    same_as_eager(lambda x, y: (x**x, (~x) ** (~x), (-x) ** (-x), x**y, (~x) ** y, (~x) % 2, torch.fmod(~x, 2), (~x) // 2), x, y)

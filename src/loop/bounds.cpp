@@ -525,8 +525,7 @@ class Bounds {
         choose(term(choices[n]).operands[0], k >> n & 1);
       }
       for (const TermId id : conditions) assume(id, true);
-      std::string what = unproved(buffer, index, conditions);
-      if (!what.empty() && contradict(conditions)) what.clear();
+      const std::string what = unproved(buffer, index, conditions);
       prover_.back_to(before);
       opaque_.clear();
       chosen_.clear();
@@ -575,28 +574,13 @@ class Bounds {
       for (const TermId id : list) assume(id, holds);
   }
   void assume(TermId comparison, bool holds) {
-    if (const auto known = condition(comparison, holds)) prover_.assume(*known);
-  }
-
-  /// A comparison of integers, or its opposite.
-  std::optional<types::Condition> condition(TermId comparison, bool holds) {
     const Term& t = term(comparison);
-    if (term(t.operands[0]).dtype != Dtype::kI64 || (!holds && t.op == Op::kEq)) return std::nullopt;
+    if (term(t.operands[0]).dtype != Dtype::kI64 || (!holds && t.op == Op::kEq)) return;
     const bool turned = (t.op == Op::kGt || t.op == Op::kGe) == holds && t.op != Op::kEq;
     const auto a = symbolic(t.operands[turned ? 1 : 0]), b = symbolic(t.operands[turned ? 0 : 1]);
     types::Relation relation = *this->relation(t.op);
     if (!holds) relation = relation == types::Relation::kLt ? types::Relation::kLe : types::Relation::kLt;
-    if (!a || !b) return std::nullopt;
-    return types::Condition{*a, relation, *b};
-  }
-
-  /// Of conditions that were assumed together: 1 <= i and i < 1, as in front of an empty tensor.
-  bool contradict(const std::vector<TermId>& conditions) {
-    return std::any_of(conditions.begin(), conditions.end(), [&](TermId id) {
-      const auto opposite = condition(id, false);
-      const int64_t strict = opposite && opposite->relation == types::Relation::kLt;
-      return opposite && prover_.never_negative(opposite->right - opposite->left - strict);
-    });
+    if (a && b) prover_.assume({*a, relation, *b});
   }
 
   static bool has_elements(const types::TensorType& type) {

@@ -209,6 +209,10 @@ class Lowering {
     return checks_;
   }
   Element element_if(ValueId id, const Index& index, Element condition, Element otherwise) {
+    // Of what is empty nothing is read; its places would count with sizes of zero.
+    const types::Sizes& sizes = type(id).sizes;
+    if (std::any_of(sizes.begin(), sizes.end(), [](const types::Expr& size) { return size == types::Expr(0); }))
+      return otherwise;
     const auto [buffer, at] = place(id, index);
     return {&program(), program().guarded(buffer, terms(at), condition.term(), otherwise.term())};
   }

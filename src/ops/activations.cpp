@@ -119,19 +119,18 @@ Element hardtanh_body(Body& b) {
 }
 Element hardshrink_body(Body& b) {
   b.promote({0});
-  const Element x = b.x(0), bound = b.scalar(1);
+  const Element x = b.x(0), bound = b.as_half(b.scalar(1));
   return where((x >= -bound) & (x <= bound), b.number(0), x);
 }
 Element softshrink_body(Body& b) {
   b.promote({0});
-  const Element x = b.x(0), bound = b.scalar(1);
+  const Element x = b.x(0), bound = limit(b, 1);
   return where(x > bound, x - bound, where(x < -bound, x + bound, x * 0));
 }
-Element shrink_backward_body(Body& b) {  // grad, self, bound
-  // a half's bound is rounded to it, and a NaN has two answers
-  if (loop::is_half(b.type.dtype) || std::isnan(real(b.call, 2).value_or(0))) return b.decline();
+Element shrink_backward_body(Body& b) {                             // grad, self, bound
+  if (std::isnan(real(b.call, 2).value_or(0))) return b.decline();  // two answers
   b.promote({0, 1});
-  const Element x = b.x(1), bound = b.scalar(2);
+  const Element x = b.x(1), bound = b.as_half(b.scalar(2));
   return where((x >= -bound) & (x <= bound), b.number(0), b.x(0));
 }
 Element softplus_body(Body& b) {  // beta, threshold

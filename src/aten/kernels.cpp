@@ -333,8 +333,9 @@ struct Kernels::Body::Run {
 
 namespace {
 
-/// Whether one of the tensors that are written to may share memory with another input.
-bool overlap(const std::vector<bool>& written, std::span<at::Tensor> inputs) {
+/// Whether one of the tensors that are written to may share memory with another input. `by_strides`: of these, all that
+/// their storage holds counts.
+bool overlap(const std::vector<bool>& written, const std::vector<bool>& by_strides, std::span<at::Tensor> inputs) {
   struct Piece {
     const char *begin, *end;
     bool written;
@@ -342,6 +343,11 @@ bool overlap(const std::vector<bool>& written, std::span<at::Tensor> inputs) {
   std::vector<Piece> pieces;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& tensor = inputs[i];
+    if (by_strides[i]) {
+      const char* begin = static_cast<const char*>(tensor.storage().data());
+      pieces.push_back({begin, begin + tensor.storage().nbytes(), written[i]});
+      continue;
+    }
     if (tensor.numel() == 0) continue;
     int64_t last = 0;
     for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
@@ -415,7 +421,7 @@ Kernels::~Kernels() = default;
 bool Kernels::writes_inputs() const { return body_->around.fallback->writes_inputs(); }
 
 Kernels::Failure Kernels::run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs) const {
-  if (!body_->signature.stores.empty() && overlap(body_->is_written, inputs))
+  if (!body_->signature.stores.empty() && overlap(body_->is_written, body_->around.by_strides, inputs))
     return body_->around.fallback->run(inputs, symbols, outputs);
   bool no_memory = false;
   Failure failure = attempt(inputs, symbols, outputs, no_memory);

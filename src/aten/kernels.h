@@ -43,6 +43,7 @@ class Kernels : public Executable {
     std::vector<int> output_bumps;         ///< of each output whose memory is new: the same
     std::vector<OutputView> output_views;  ///< of each output; empty: all that are a part are views
     std::vector<bool> leaves;              ///< inputs that need gradients; empty: none
+    std::vector<bool> by_strides;          ///< inputs whose whole storage may be read, or written to
     /// Computes the same graph: it serves inputs that overlap where one is written to, calls that fail, so that errors
     /// are eager's, and calls for which there is no memory: it needs what eager needs, where we want it in one piece.
     std::shared_ptr<const Executable> fallback;

@@ -13,38 +13,68 @@ using BelowAutograd = c10::impl::ExcludeDispatchKeyGuard;
 /// Some values of its arguments are errors.
 static bool may_refuse(const Operator& op) { return op.way == Way::kAtOnce || op.divides || op.is_foreign; }
 
+namespace {
+
+constexpr size_t kNone = SIZE_MAX;
+
+/// Of each value: the input whose memory it shows, or kNone, and whether by strides, which may leave the input itself.
+struct Shown {
+  std::vector<size_t> of_input;
+  std::vector<bool> by_strides;
+};
+
+template <class Meet>
+void each_value(const graph::Arg& arg, const Meet& meet) {
+  if (const auto* one = std::get_if<graph::ValueId>(&arg)) meet(*one);
+  if (const auto* list = std::get_if<std::vector<graph::ValueId>>(&arg))
+    for (const graph::ValueId value : *list) meet(value);
+}
+
 // A view shares the memory of any argument that its schema marks.
-Undo::Plan undo_plan(const graph::Graph& graph) {
-  constexpr size_t kNone = SIZE_MAX;
-  Undo::Plan plan;
-  std::vector<size_t> of_input(graph.values().size(), kNone);
-  std::vector<bool> by_strides(graph.values().size());
-  std::vector<Undo::Plan::Input> written;
-  for (size_t i = 0; i < graph.inputs().size(); ++i) of_input[graph.inputs()[i].index()] = i;
-  for (size_t n = 0; n < graph.nodes().size(); ++n) {
-    const graph::Node& node = graph.nodes()[n];
+Shown shown_memory(const graph::Graph& graph) {
+  Shown made{std::vector<size_t>(graph.values().size(), kNone), std::vector<bool>(graph.values().size())};
+  for (size_t i = 0; i < graph.inputs().size(); ++i) made.of_input[graph.inputs()[i].index()] = i;
+  for (const graph::Node& node : graph.nodes()) {
     const Operator& op = operator_named(node.op);
     size_t shares = kNone;
     bool strides = op.declared && (op.declared->by_strides || op.declared->functional == "aten::as_strided");
-    for (size_t a = 0; a < node.args.size(); ++a) {
-      const auto meet = [&](graph::ValueId value) {
-        if (!value.valid() || of_input[value.index()] == kNone) return;
-        if (op.aliases[a]) {
-          shares = of_input[value.index()];
-          strides = strides || by_strides[value.index()];
-        }
-        if (op.writes[a]) written.push_back({of_input[value.index()], by_strides[value.index()]});
-      };
-      if (const auto* one = std::get_if<graph::ValueId>(&node.args[a])) meet(*one);
-      if (const auto* list = std::get_if<std::vector<graph::ValueId>>(&node.args[a]))
-        for (const graph::ValueId value : *list) meet(value);
+    for (size_t a = 0; a < node.args.size(); ++a)
+      each_value(node.args[a], [&](graph::ValueId value) {
+        if (!value.valid() || made.of_input[value.index()] == kNone || !op.aliases[a]) return;
+        shares = made.of_input[value.index()];
+        strides = strides || made.by_strides[value.index()];
+      });
+    for (const graph::ValueId output : node.outputs) {
+      if (!output.valid() || shares == kNone) continue;
+      made.of_input[output.index()] = shares;
+      made.by_strides[output.index()] = strides;
     }
-    if (shares != kNone)
-      for (const graph::ValueId output : node.outputs)
-        if (output.valid()) {
-          of_input[output.index()] = shares;
-          by_strides[output.index()] = strides;
-        }
+  }
+  return made;
+}
+
+}  // namespace
+
+std::vector<bool> inputs_shown_by_strides(const graph::Graph& graph) {
+  const Shown shown = shown_memory(graph);
+  std::vector<bool> some(graph.inputs().size());
+  for (size_t v = 0; v < shown.of_input.size(); ++v)
+    if (shown.by_strides[v]) some[shown.of_input[v]] = true;
+  return some;
+}
+
+Undo::Plan undo_plan(const graph::Graph& graph) {
+  Undo::Plan plan;
+  const Shown shown = shown_memory(graph);
+  std::vector<Undo::Plan::Input> written;
+  for (size_t n = 0; n < graph.nodes().size(); ++n) {
+    const graph::Node& node = graph.nodes()[n];
+    const Operator& op = operator_named(node.op);
+    for (size_t a = 0; a < node.args.size(); ++a)
+      each_value(node.args[a], [&](graph::ValueId value) {
+        if (value.valid() && op.writes[a] && shown.of_input[value.index()] != kNone)
+          written.push_back({shown.of_input[value.index()], shown.by_strides[value.index()]});
+      });
     if (!may_refuse(op)) continue;
     plan.last_refusal = n;
     for (const Undo::Plan::Input& input : written) {

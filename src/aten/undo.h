@@ -44,5 +44,7 @@ class Undo {
 };
 
 Undo::Plan undo_plan(const graph::Graph& graph);
+/// Of each input: whether its storage is looked at by strides (as_strided), which may leave the input itself.
+std::vector<bool> inputs_shown_by_strides(const graph::Graph& graph);
 
 }  // namespace magneto::aten

@@ -12,6 +12,7 @@
 #include "aten/joint.h"
 #include "aten/kernels.h"
 #include "aten/training.h"
+#include "aten/undo.h"
 #include "base/check.h"
 #include "base/text.h"
 #include "base/violation.h"
@@ -353,8 +354,8 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
   auto kernels = std::make_shared<aten::Kernels>(
       std::move(made->plan), std::move(made->signature), launcher,
       aten::Kernels::Around{device, std::move(work.constants), std::move(work.bumps), std::move(work.output_bumps),
-                            std::move(work.output_views), std::move(work.leaves), std::move(work.fallback), code,
-                            part == "backward"});
+                            std::move(work.output_views), std::move(work.leaves), aten::inputs_shown_by_strides(graph),
+                            std::move(work.fallback), code, part == "backward"});
   if (validation) {
     validation->code(*kernels);
     if (logs.contains("validate"))

@@ -84,7 +84,7 @@ class Partitioning {
     find_sides();
     if (!made_.reason.empty()) return std::move(made_);
     find_direct_reads();
-    if (tangents_ > 1) find_runs();
+    find_runs();
     cut();
     if (!made_.reason.empty()) return std::move(made_);
     list_saved();
@@ -220,10 +220,18 @@ class Partitioning {
     }
   }
 
-  // An operator of the backward runs when a gradient comes through one of the tangents it depends on. For each value:
-  // with which of these sets an operator runs that reads it, itself or by way of what is computed again; and of those
-  // that eager keeps, with which sets an operator of eager's does.
+  // An operator of the backward runs when a gradient comes through one of the tangents it depends on, on its way to one
+  // that is asked for. For each value: with which of these sets an operator runs that reads it, itself or by way of
+  // what is computed again; and of those that eager keeps, with which sets an operator of eager's does.
   void find_runs() {
+    std::vector<size_t> asked_for;
+    for (size_t g = 0; g < gradients(); ++g)
+      if (gradient(g).valid()) asked_for.push_back(g);
+    const bool tells_gradients = asked_for.size() > 1 && asked_for.size() <= kMostGradients;
+    if (tangents_ <= 1 && !tells_gradients) return;
+    std::vector<uint64_t> leads(joint_.values().size());  // to which gradients, as bits
+    for (size_t k = 0; k < asked_for.size() && tells_gradients; ++k)
+      leads[gradient(asked_for[k]).index()] |= uint64_t{1} << k;
     asked_.resize(joint_.values().size());
     eager_reads_.resize(joint_.values().size());
     const auto add = [](Runs& all, const Runs& some) { all.insert(some.begin(), some.end()); };
@@ -232,10 +240,14 @@ class Partitioning {
       Runs runs;
       if (in_backward_[n]) {
         if (!is_wanted_[n]) continue;
-        std::vector<uint64_t> through(words_);
-        for (const ValueId id : node.outputs)
-          for (size_t w = 0; id.valid() && w < words_; ++w) through[w] |= word(id, w);
-        runs.insert(std::move(through));
+        std::vector<uint64_t> run(words_ + 1);
+        for (const ValueId id : node.outputs) {
+          if (!id.valid()) continue;
+          for (size_t w = 0; w < words_; ++w) run[w] |= word(id, w);
+          run[words_] |= leads[id.index()];
+        }
+        graph::for_each_read(node, [&](ValueId id) { leads[id.index()] |= run[words_]; });
+        runs.insert(std::move(run));
       } else if (is_wanted_[n] || may_repeat(node)) {
         for (const ValueId id : node.outputs)
           if (id.valid()) add(runs, asked_[id.index()]);
@@ -254,11 +266,11 @@ class Partitioning {
   bool is_kept_for(ValueId kept, ValueId made) const {
     if (!is_read_directly_[kept.index()] || (maker(kept) && !is_shown_[kept.index()]) || is_constant(kept)) return true;
     if (!is_checked_[kept.index()]) return false;
-    if (tangents_ <= 1) return true;
+    if (asked_.empty()) return true;
     const Runs& of_eager = eager_reads_[kept.index()];
     const auto covers = [&](const std::vector<uint64_t>& some) {
       return std::any_of(of_eager.begin(), of_eager.end(), [&](const std::vector<uint64_t>& all) {
-        for (size_t w = 0; w < words_; ++w)
+        for (size_t w = 0; w <= words_; ++w)
           if (some[w] & ~all[w]) return false;
         return true;
       });
@@ -547,8 +559,9 @@ class Partitioning {
   std::vector<size_t> input_index_, store_of_;  ///< of each value: the input that it is, the input it is stored to
   std::vector<bool> is_stored_to_, is_read_directly_, is_checked_, is_saved_;
   std::vector<bool> is_shown_;  ///< an output of the forward, or what one is a view of
+  static constexpr size_t kMostGradients = 64;
   using Runs = std::set<std::vector<uint64_t>>;
-  std::vector<Runs> asked_, eager_reads_;  ///< of each value, as bits of tangents: find_runs
+  std::vector<Runs> asked_, eager_reads_;  ///< of each value, as bits of tangents, then of gradients: find_runs
   Partition made_;
 };
 

@@ -32,15 +32,13 @@ using magneto::autograd::Saved;
 
 class Repeating {
  public:
-  Repeating(const TrainingPlan& plan, const TrainingPlan::There& there)
+  Repeating(const TrainingPlan& plan, const TrainingPlan::There& there, const FunctionalJoint& joint)
       : plan_(plan),
         there_(there),
-        joint_(plan.joint),
-        graph_(plan.joint.graph),
+        joint_(joint),
+        graph_(joint.graph),
         inputs_(plan.examples.size()),
-        forward_(plan.joint.halves.forward_nodes),
-        is_required_(graph_.values().size()),
-        is_behind_(graph_.values().size()),
+        forward_(joint.halves.forward_nodes),
         held_at_(graph_.values().size(), Joint::kNone),
         saved_copy_(graph_.values().size()),
         stops_at_(graph_.values().size()) {
@@ -51,17 +49,19 @@ class Repeating {
     for (size_t h = joint_.held.size(); h-- > 0;)
       if (!std::binary_search(of_the_caller.begin(), of_the_caller.end(), joint_.held[h].recorded))
         held_at_[joint_.held[h].value.index()] = h;
-    for (const Saved& saved : plan.saved) {
-      const graph::NodeId maker = graph_.value(saved.value).maker;
-      if (maker.valid() && graph_.node(maker).op == "aten::clone")
-        saved_copy_[std::get<ValueId>(graph_.node(maker).args.at(0)).index()] = saved.value;
-    }
+    if (&joint == &plan.joint)
+      for (const Saved& saved : plan.saved) {
+        const graph::NodeId maker = graph_.value(saved.value).maker;
+        if (maker.valid() && graph_.node(maker).op == "aten::clone")
+          saved_copy_[std::get<ValueId>(graph_.node(maker).args.at(0)).index()] = saved.value;
+      }
     for (size_t s = 0; s < joint_.stops.size(); ++s) stops_at_[root_of(s).index()].push_back(s);
   }
 
+  /// For whatever gradients are asked for.
   TrainingPlan::Again run() {
     made_.lacks.resize(inputs_ + joint_.stops.size());
-    find_required();
+    find_required(std::vector<bool>(inputs_, true));
     std::vector<bool> may_know(graph_.values().size(), true);
     if (choose(may_know) && !recall(known_).empty()) {
       for (const ValueId id : std::vector<ValueId>(known_)) may_know[id.index()] = recall({id}).empty();
@@ -69,6 +69,23 @@ class Repeating {
         if (const std::string reason = recall(known_); !reason.empty()) made_.reason = reason;
     }
     if (made_.reason.empty()) build();
+    return std::move(made_);
+  }
+
+  /// For those that are asked for, which may need less. Who differentiates them may come to more, and is refused there,
+  /// as in eager: it saved what is not there any more.
+  std::optional<TrainingPlan::Again> run_for_some() {
+    made_.lacks.resize(inputs_ + joint_.stops.size());
+    find_required(there_.gives);
+    if (!choose(std::vector<bool>(graph_.values().size(), true)) || !recall(known_).empty()) return std::nullopt;
+    for (size_t i = 0; i < inputs_; ++i)
+      if (is_wrong_[graph_.inputs()[i].index()]) spoilt_.push_back(plan_.program->graph().inputs()[i]);
+    for (const FunctionalJoint::Held& held : joint_.held)
+      if (is_wrong_[held.value.index()] && held_at_[held.value.index()] != Joint::kNone)
+        spoilt_.push_back(held.recorded);
+    std::sort(spoilt_.begin(), spoilt_.end());
+    spoilt_.erase(std::unique(spoilt_.begin(), spoilt_.end()), spoilt_.end());
+    build();
     return std::move(made_);
   }
 
@@ -92,9 +109,11 @@ class Repeating {
     return std::any_of(ids.begin(), ids.end(), [&](ValueId id) { return id.valid() && flags[id.index()]; });
   }
 
-  // What the operators of the forward saved, for the gradients that these tangents bring: required. And all that it was
-  // computed from.
-  void find_required() {
+  // What the operators of the forward saved, for the gradients that these tangents bring to these inputs: required. And
+  // all that it was computed from.
+  void find_required(const std::vector<bool>& gives) {
+    is_required_.assign(graph_.values().size(), false);
+    is_behind_ = is_required_;
     // Of values: those that depend on one of these tangents, and on another one only, which do not come.
     std::vector<bool> depends(graph_.values().size()), is_missing(graph_.values().size());
     std::vector<bool> leads(graph_.values().size()), is_gradient(graph_.nodes().size());
@@ -110,7 +129,8 @@ class Repeating {
         if (id.valid() && (is_gradient[n] || misses)) (is_gradient[n] ? depends : is_missing)[id.index()] = true;
     }
     for (size_t o = joint_.halves.outputs; o < graph_.outputs.size(); ++o)
-      if (graph_.outputs[o].valid()) leads[graph_.outputs[o].index()] = true;
+      if (const size_t g = o - joint_.halves.outputs; graph_.outputs[o].valid() && (g >= gives.size() || gives[g]))
+        leads[graph_.outputs[o].index()] = true;
     for (size_t n = graph_.nodes().size(); n-- > forward_;) {
       const Node& node = graph_.nodes()[n];
       if (!any_of(node.outputs, leads)) continue;
@@ -132,7 +152,8 @@ class Repeating {
     made_.reason.clear();
     known_.clear();
     into_.clear();
-    std::vector<bool> is_asked(graph_.values().size()), is_wrong(graph_.values().size());
+    std::vector<bool> is_asked(graph_.values().size());
+    is_wrong_.assign(graph_.values().size(), false);
     const auto ask = [&](ValueId id) { is_asked[id.index()] = is_asked[viewed(id).index()] = true; };
     for (size_t v = is_required_.size(); v-- > 0;) {
       if (is_required_[v]) is_asked[viewed(ValueId(v)).index()] = true;
@@ -150,7 +171,7 @@ class Repeating {
     };
     for (size_t i = 0; i < inputs_; ++i) {
       const ValueId id = graph_.inputs()[i];
-      is_wrong[id.index()] = !there_.inputs[i] && !know(id, i);
+      is_wrong_[id.index()] = !there_.inputs[i] && !know(id, i);
     }
     const auto lack = [&](const std::string& what) {
       if (made_.reason.empty()) made_.reason = what;
@@ -160,7 +181,7 @@ class Repeating {
     for (size_t n = 0; n < forward_; ++n) {
       const Node& node = graph_.nodes()[n];
       bool reads_wrong = false;
-      graph::for_each_read(node, [&](ValueId id) { reads_wrong = reads_wrong || is_wrong[id.index()]; });
+      graph::for_each_read(node, [&](ValueId id) { reads_wrong = reads_wrong || is_wrong_[id.index()]; });
       if (!is_view(node)) (reads_wrong ? reads_wrong_ : reads_right_)[joint_.program_node[n]] = true;
       if (reads_wrong && joint_.is_other[n] && any_of(node.outputs, is_behind_))
         lack(node.op + " saves other tensors than its equal");
@@ -169,20 +190,20 @@ class Repeating {
         bool wrong = reads_wrong;
         if (wrong && held_at_[id.index()] != Joint::kNone) wrong = !know(id, Joint::kNone);
         if (wrong && is_required_[id.index()]) lack(node.op + " gave numbers that were not saved");
-        is_wrong[id.index()] = wrong;
+        is_wrong_[id.index()] = wrong;
         for (const size_t stop : stops_at_[id.index()]) {
           if (!there_.looked[stop] || there_.stops[stop] || root_that_is_there(plan_, there_, stop) != Joint::kNone)
             continue;
           const bool itself = joint_.outputs[joint_.stops[stop].output].view == Joint::kNone;
           if (itself && know(id, inputs_ + stop)) continue;
-          is_wrong[id.index()] = true;
+          is_wrong_[id.index()] = true;
           if (is_required_[id.index()]) lack("an output is no more what it was");
         }
       }
     }
     for (size_t i = 0; i < inputs_; ++i) {
       const ValueId id = graph_.inputs()[i];
-      if (is_required_[id.index()] && is_wrong[id.index()]) lack("an input is no more what it was");
+      if (is_required_[id.index()] && is_wrong_[id.index()]) lack("an input is no more what it was");
     }
     if (made_.reason.empty()) return true;
     for (size_t i = 0; i < inputs_; ++i) made_.lacks[i] = !there_.inputs[i] && is_behind_[graph_.inputs()[i].index()];
@@ -199,7 +220,7 @@ class Repeating {
     graph.outputs.resize(joint_.halves.outputs);
     for (const ValueId id : known)
       graph.outputs.push_back(saved_copy_[id.index()].valid() ? saved_copy_[id.index()] : id);
-    part_ = partition_again(graph, joint_.halves, graph_, plan_.saved);
+    part_ = partition_again(graph, joint_.halves, plan_.joint.graph, plan_.saved);
     return part_.reason;
   }
 
@@ -227,7 +248,10 @@ class Repeating {
         const FunctionalJoint::Held& held = joint_.held[held_at_[known_[k].index()]];
         known.push_back({held.recorded, held.complete});
       }
-    made_.program = enter_at(*plan_.program, entries, known, idle_nodes(), plan_.made_again);
+    std::vector<ValueId> outputs = plan_.made_again;
+    outputs.insert(outputs.end(), spoilt_.begin(), spoilt_.end());
+    made_.program = enter_at(*plan_.program, entries, known, idle_nodes(), outputs);
+    made_.spoilt = spoilt_.size();
     made_.into = into_;
     if (known_.empty()) return;
     std::vector<at::Tensor> constants;
@@ -241,13 +265,14 @@ class Repeating {
   const FunctionalJoint& joint_;
   const Graph& graph_;
   const size_t inputs_, forward_;
-  std::vector<bool> is_required_, is_behind_;
+  std::vector<bool> is_required_, is_behind_, is_wrong_;
   std::vector<size_t> held_at_;                  ///< of each value: where in joint_.held
   std::vector<ValueId> saved_copy_;              ///< of each value: one that was saved and has the same numbers
   std::vector<std::vector<size_t>> stops_at_;    ///< of each value: the stops whose root it is
   std::vector<bool> reads_wrong_, reads_right_;  ///< of each node of the program: operators of its do
   std::vector<ValueId> known_;
-  std::vector<size_t> into_;  ///< Again::into
+  std::vector<ValueId> spoilt_;  ///< of the program: what holds other numbers than it held
+  std::vector<size_t> into_;     ///< Again::into
   Partition part_;
   TrainingPlan::Again made_;
 };
@@ -267,7 +292,15 @@ size_t root_that_is_there(const TrainingPlan& plan, const TrainingPlan::There& t
 }
 
 TrainingPlan::Again make_again(const TrainingPlan& plan, const TrainingPlan::There& there) {
-  return Repeating(plan, there).run();
+  if (!there.gives.empty()) {
+    std::optional<FunctionalJoint> to_stops;
+    if (std::find(there.looked.begin(), there.looked.end(), true) != there.looked.end())
+      to_stops = make_functional_joint(
+          plan.examples, make_joint(*plan.program, plan.examples, {.through = there.through, .blocked = there.looked}));
+    if (!to_stops || to_stops->reason.empty())
+      if (auto made = Repeating(plan, there, to_stops ? *to_stops : plan.joint).run_for_some()) return std::move(*made);
+  }
+  return Repeating(plan, there, plan.joint).run();
 }
 
 }  // namespace magneto::aten

@@ -209,9 +209,12 @@ void TrainingPlan::check(const Since& since) const {
 }
 
 const TrainingPlan::Again& TrainingPlan::again(const There& there) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto known = again_.find(there);
-  return known != again_.end() ? known->second : again_.emplace(there, make_again(*this, there)).first->second;
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (const auto known = again_.find(there); known != again_.end()) return known->second;
+  lock.unlock();  // this runs torch's engine
+  Again made = make_again(*this, there);
+  lock.lock();
+  return again_.emplace(there, std::move(made)).first->second;
 }
 
 // ---- the node ------------------------------------------------------------------------------------------------------
@@ -660,8 +663,13 @@ bool MagnetoBackward::is_stored(size_t input) const {
   return std::find(stored.begin(), stored.end(), input) != stored.end();
 }
 
-TrainingPlan::There MagnetoBackward::there(const std::vector<bool>& looked, const variable_list& tangents) const {
-  TrainingPlan::There there{.looked = looked, .through = {}, .inputs = {}, .stops = {}};
+TrainingPlan::There MagnetoBackward::there(const std::vector<bool>& looked, const variable_list& tangents,
+                                           const std::vector<bool>& gives) const {
+  TrainingPlan::There there{.looked = looked, .through = {}, .inputs = {}, .stops = {}, .gives = {}};
+  if ((any(looked) || any(gives)) && !all(gives)) {
+    there.gives.resize(plan_->examples.size());
+    for (size_t g = 0; g < gives.size(); ++g) there.gives[plan_->wanted[g]] = gives[g];
+  }
   there.looked.resize(stops.size());
   for (const at::Tensor& tangent : tangents) there.through.push_back(tangent.defined());
   for (const Original& original : originals) there.inputs.push_back(is_as_it_was(original));
@@ -700,6 +708,16 @@ at::Tensor MagnetoBackward::view_again(const at::Tensor& root, graph::ValueId of
 // The program once more, above autograd, and torch's engine through it, to the inputs and to the stops that somebody
 // looks at: for gradients that are to be differentiated, and for those that only torch can compute with. Each stands
 // after an identity, so that the engine does not walk from one to another.
+bool MagnetoBackward::may_be_read(const Backward& known) {
+  if (!known.run) return true;
+  try {
+    saved_for(known);
+    return true;
+  } catch (const c10::Error&) {  // it was written to
+    return false;
+  }
+}
+
 variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const variable_list& tangents,
                                       const std::vector<bool>& gives) {
   const graph::Graph& graph = plan_->program->graph();
@@ -709,7 +727,9 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
   };
   check_originals();
   const TrainingPlan::There there = this->there(looked, tangents);
-  const TrainingPlan::Again& plan = plan_->again(there);
+  const TrainingPlan::Again& for_all = plan_->again(there);
+  const bool will_do = all(gives) || (for_all.reason.empty() && may_be_read(for_all.known));
+  const TrainingPlan::Again& plan = will_do ? for_all : plan_->again(this->there(looked, tangents, gives));
   if (!plan.reason.empty()) {
     for (size_t i = 0; i < originals.size(); ++i) {
       if (!plan.lacks[i]) continue;
@@ -728,6 +748,7 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
     const Executable::Failure failure = plan.known.run->run(saved, symbols, known);
     if (failure.error) std::rethrow_exception(failure.error);
   }
+  std::vector<size_t> empty;  // inputs without numbers
   // In the place of a tensor that is no more what it was.
   const auto stand_in = [&](graph::ValueId id, size_t place, const autograd::Edge& edge) {
     at::Tensor made;
@@ -770,8 +791,11 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
       inputs.push_back(whole(s));
     else if (const size_t root = root_that_is_there(*plan_, there, s); root != Joint::kNone)
       inputs.push_back(view_again(whole(root), plan_->joint.stops[root].value, stop.value, edge()));
-    else
+    else {
+      if (std::find(plan.into.begin(), plan.into.end(), originals.size() + s) == plan.into.end())
+        empty.push_back(inputs.size());
       inputs.push_back(stand_in(stop.value, originals.size() + s, edge()));
+    }
   }
   for (at::Tensor& input : inputs)
     if (input.requires_grad()) input = after_identity(input);
@@ -814,6 +838,10 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
                                                                            /*create_graph=*/c10::GradMode::is_enabled(),
                                                                            /*accumulate_grad=*/false, captures);
   for (size_t c = 0; c < places.size(); ++c) results[places[c].first] = std::move(gradients[c]);
+  if (!will_do) {  // whoever saved one of them refuses from now on
+    for (size_t k = again.size() - plan.spoilt; k < again.size(); ++k) again[k].unsafeGetTensorImpl()->bump_version();
+    for (const size_t k : empty) inputs[k].unsafeGetTensorImpl()->bump_version();
+  }
   if (c10::GradMode::is_enabled()) lead_to_roots(results, again, there_before);
   return results;
 }

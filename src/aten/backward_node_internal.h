@@ -134,6 +134,7 @@ class TrainingPlan {
   struct There {
     std::vector<bool> looked, through;  ///< stops that somebody looks at, tangents that came
     std::vector<bool> inputs, stops;    ///< those that are what they were
+    std::vector<bool> gives;            ///< of each input: whether its gradient is asked for; empty: all are
     friend auto operator<=>(const There&, const There&) = default;
   };
   /// The program from the inputs and from the stops that are looked at, which are further inputs, to its differentiable
@@ -144,6 +145,9 @@ class TrainingPlan {
     Backward known;                    ///< numbers, from what was saved; `run` is nullptr where none are needed
     /// Of each of these: which input of the program (stops are counted after them) they are; kNone: further ones.
     std::vector<size_t> into;
+    /// The last outputs: tensors with other numbers than they had. No gradient that is asked for depends on them, but
+    /// that of a gradient may.
+    size_t spoilt = 0;
     std::vector<bool> lacks;  ///< inputs, then stops: those whose numbers would be needed
     std::string reason;       ///< not empty: there is none
   };
@@ -280,7 +284,8 @@ class MagnetoBackward : public torch::autograd::Node {
                                            const std::vector<bool>& gives, bool last);
   torch::autograd::variable_list run(const Backward& backward, std::vector<at::Tensor> inputs,
                                      torch::autograd::variable_list tangents);
-  TrainingPlan::There there(const std::vector<bool>& looked, const torch::autograd::variable_list& tangents) const;
+  TrainingPlan::There there(const std::vector<bool>& looked, const torch::autograd::variable_list& tangents,
+                            const std::vector<bool>& gives = {}) const;
   bool is_stored(size_t input) const;
   bool may_be_leaf(size_t gradient) const;
   /// Only torch's own formulas give the gradients that are asked for.
@@ -303,6 +308,7 @@ class MagnetoBackward : public torch::autograd::Node {
                         const torch::autograd::Edge& edge) const;
   std::vector<at::Tensor> take_inputs(const Backward& backward, bool last, std::vector<Kept>& gone);
   std::vector<at::Tensor> saved_for(const Backward& backward);  ///< the same, and all of it stays
+  bool may_be_read(const Backward& known);                      ///< nothing that it reads was written to
   void check_again(const Backward& backward, const std::vector<bool>& through) const;
   bool is_over(size_t saved) const;
   at::Tensor laid_out(const at::Tensor& tangent, const types::TensorType& type) const;

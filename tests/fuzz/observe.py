@@ -286,6 +286,9 @@ EPSILON = {torch.float16: 2.0 ** -10, torch.bfloat16: 2.0 ** -7, torch.float32: 
 NORMS = re.compile(r"(native_|_native_|cudnn_|_fused_)?(batch|layer|group|instance|rms)_?norm|var|std|linalg_vector_norm|norm|mean|sum|_?log_?soft|_?softmax|logsumexp")
 
 
+PRODUCTS = re.compile(r"mm|bmm|addmm|baddbmm|addmv|mv|dot|convolution|mkldnn_convolution|_convolution|linear|matmul")
+
+
 def overlaps(t):
     """Whether two elements lie in one place."""
     places = torch.zeros((), dtype=torch.int64)
@@ -414,6 +417,11 @@ class Noise(TorchDispatchMode):
         self.generator, self.undefined = torch.Generator().manual_seed(seed), False
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if torch.is_inference_mode_enabled():  # no key of autograd's takes it apart before
+            with self:
+                parts = function.decompose(*args, **(kwargs or {}))
+            if parts is not NotImplemented:
+                return parts
         name = function._schema.name.split("::")[1]
         self.undefined |= no_answer(function, args) or name == "softshrink" or two_answers(function, args, kwargs or {})  # softshrink: the sign of its zeros
         sums, most = NORMS.match(name), 0.0
@@ -422,6 +430,7 @@ class Noise(TorchDispatchMode):
             most = max((EPSILON[a.dtype] * a.abs().nan_to_num(0, 0, 0).max().item() for a in floats), default=0.0)
             args = [self.noisy(a) if isinstance(a, torch.Tensor) and a.dtype in EPSILON and not declared.is_write else a
                     for a, declared in zip(args, function._schema.arguments)]
+        rest = self.left(function, name, args, kwargs or {}) if PRODUCTS.match(name) and self.round % 2 else None
         out = function(*args, **(kwargs or {}))
         if name in ("empty_strided", "new_empty_strided") and out.dtype in EPSILON:  # between the elements lies what lay there before
             whole = out.untyped_storage().nbytes() // out.itemsize
@@ -433,7 +442,7 @@ class Noise(TorchDispatchMode):
             if source.dtype.is_floating_point and not (made.dtype.is_floating_point or made.dtype.is_complex) and source.numel():
                 wide = source.double()
                 limit = 2 if made.dtype is torch.bool else torch.iinfo(made.dtype)
-                if limit != 2 and not bool(((wide > limit.min - 1) & (wide < limit.max + 1)).all()):
+                if limit != 2 and not bool(((wide > float(limit.min) - 1) & (wide < float(limit.max) + 1) | (wide == float(limit.min))).all()):
                     self.undefined = True
         adds = name in ("index_put", "index_put_") and (kwargs or {}).get("accumulate", len(args) > 3 and args[3])
         if name not in EXACT or adds:
@@ -445,6 +454,8 @@ class Noise(TorchDispatchMode):
                         if sums and self.round % 2:  # or there is nothing left
                             left = 8 * most * (400 if "norm" in name else 1)  # over the root of eps
                             item.copy_(torch.where(item.abs() <= left, torch.zeros_like(item), item))
+                        elif rest is not None:
+                            item.copy_(torch.where(item.abs() <= rest, torch.zeros_like(item), item))
                         elif sums:
                             item.add_(torch.randn(item.shape, generator=self.generator).to(item.device) * most)
                         if name.removesuffix("_") in ("erf", "gelu"):  # torch's vectors of an Arm: right to so many digits behind the point
@@ -458,6 +469,14 @@ class Noise(TorchDispatchMode):
                     except RuntimeError:
                         pass  # expanded: several elements are one
         return out
+
+    def left(self, function, name, args, kwargs):
+        """How large what is left of a sum of products may be, where nothing is."""
+        try:
+            most = function(*(a.abs() if isinstance(a, torch.Tensor) and a.dtype in EPSILON else a for a in args), **kwargs)
+        except RuntimeError:
+            return None
+        return 4 * EPSILON[most.dtype] * most if isinstance(most, torch.Tensor) and most.dtype in EPSILON and not most.is_complex() else None
 
     def noisy(self, t):
         # the parts of a complex number are rounded where the larger one is

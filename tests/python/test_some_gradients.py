@@ -1,0 +1,87 @@
+"""Some gradients of some outputs, differentiated again, after something was changed in between: an operator of eager's reads what
+it saved when its gradient is asked for, and refuses then if that was changed; what nobody asks for is not looked at."""
+
+import pytest
+import torch
+
+import magneto
+
+
+def result_and_product(x, y):
+    a = x.exp()
+    return a, (a * 2) * y
+
+
+def three_in_a_row(x, y):
+    a = torch.softmax(x, 0)
+    w = a * 2
+    return a, w * y, (w * y).sin()
+
+
+def each_of_the_one_before(x, y):
+    a = x.sigmoid()
+    b = a * y
+    return a, b, b.tanh()
+
+
+def two_that_saved_their_results(x, y):
+    a = x.exp()
+    return a + 0, (a * y).exp()
+
+
+CHANGES = {"nothing": lambda ins, outs: None, "shape of the first": lambda ins, outs: outs[0].t_(), "the first": lambda ins, outs: outs[0].mul_(2),
+           "the last": lambda ins, outs: outs[-1].mul_(2), "x": lambda ins, outs: ins[0].mul_(1.5), "y": lambda ins, outs: ins[1].mul_(1.5),
+           "shape of the second": lambda ins, outs: outs[1].t_()}
+
+
+def gradients(function, change, ends, wanted, again):
+    torch.manual_seed(0)
+    leaves = [torch.randn(3, requires_grad=True) for _ in range(2)]
+    ins = [leaf * 1 for leaf in leaves]
+    try:
+        outs = function(*ins)
+        change(ins, outs)
+        first = torch.autograd.grad([outs[k] for k in ends], [leaves[k] for k in wanted], [torch.linspace(1, 2, 3) for _ in ends],
+                                    create_graph=bool(again), allow_unused=True)
+        more = [g.pow(2).sum() for g in first if g is not None and g.requires_grad]
+        second = torch.autograd.grad(more, [leaves[k] for k in again], allow_unused=True) if more and again else ()
+    except RuntimeError as error:
+        return str(error).split(":")[0]
+    return [g if g is None else g.detach() for g in (*first, *second)]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("function", [result_and_product, three_in_a_row, each_of_the_one_before, two_that_saved_their_results])
+def test_gradients_that_are_asked_for(function, change):
+    compiled = magneto.compile(function)
+    for ends in ([0], [1], [-1], [0, 1], [0, -1]):
+        for wanted in ([0], [1], [0, 1]):
+            for again in ([], [0], [1], [0, 1]):
+                want = gradients(function, CHANGES[change], ends, wanted, again)
+                for _ in range(2):
+                    have = gradients(compiled, CHANGES[change], ends, wanted, again)
+                    at = (ends, wanted, again)
+                    assert type(have) is type(want), (at, want, have)
+                    if isinstance(want, str):
+                        assert have == want, at
+                        continue
+                    assert [g is None for g in have] == [g is None for g in want], at
+                    assert all(a is None or torch.allclose(a, b, atol=1e-5) for a, b in zip(want, have)), (at, want, have)
+
+
+def test_tangents_that_do_not_come_are_no_zeros():
+    """0 * inf: a size that only the gradient of the other outputs fixes."""
+    def f(x):
+        a, b = x * 2, x * 2
+        a[:-1] = x.flatten()[:1]
+        c = torch.rsqrt(b)
+        b.clamp_(min=0.3)
+        return a, b, c
+
+    compiled = magneto.compile(f, dynamic=True)
+    for _ in range(3):
+        for k in range(3):
+            want, have = (torch.tensor([[-1.0], [0.0]], requires_grad=True) for _ in range(2))
+            f(want * 1)[k].sum().backward()
+            compiled(have * 1)[k].sum().backward()
+            assert torch.equal(want.grad, have.grad) or torch.equal(want.grad.nan_to_num(7), have.grad.nan_to_num(7)), k

@@ -110,6 +110,7 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* call(Activation&, PyObject*, PyObject* const*, size_t, PyObject*) override;
   PyObject* call_ex(Activation&, PyObject*, PyObject*, PyObject*) override;
   PyObject* import_name(Activation&, PyObject*, PyObject*, PyObject*) override;
+  PyObject* imported(Activation& self, PyObject* result, PyObject* name);  ///< a module, known by sys.modules
   PyObject* import_from(Activation&, PyObject*, PyObject*) override;
   int collect(Activation&, PyObject*, PyObject*, PyObject*) override;
   int extend_list(Activation&, PyObject*, PyObject*) override;

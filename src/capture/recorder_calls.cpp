@@ -66,6 +66,10 @@ bool is_torch_itself(PyFunctionObject* function) {
   return text && (strcmp(text, "torch") == 0 || strncmp(text, "torch.", 6) == 0);
 }
 
+bool is_import_module(PyFunctionObject* function) {
+  return is_text(function->func_qualname, "import_module") && is_text(function->func_module, "importlib");
+}
+
 /// torch.compiler.is_compiling and its other names.
 bool asks_for_a_compiler(PyFunctionObject* function) {
   if (!is_text(function->func_qualname, "is_compiling") && !is_text(function->func_qualname, "is_dynamo_compiling"))
@@ -184,6 +188,14 @@ PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject
       !is_torch_itself(self.function()) && total_count(nargsf, kwnames) == 0) {
     has_told_ = true;
     return Py_NewRef(Py_True);
+  }
+  if (is_import_module(reinterpret_cast<PyFunctionObject*>(function)) && !kwnames && PyVectorcall_NARGS(nargsf) > 0 &&
+      std::all_of(args, args + PyVectorcall_NARGS(nargsf), is_value)) {
+    std::for_each(args, args + PyVectorcall_NARGS(nargsf), [&](PyObject* arg) { specialise(arg); });
+    PyObject* module = call_unrecorded(function, args, nargsf, kwnames);
+    if (module) return imported(self, module, args[0]);
+    PyErr_Clear();
+    return stop(self, Stop::kImport, "");
   }
   if (tells_of_a_device(function) && PyVectorcall_NARGS(nargsf) > 0 && args[0] != Py_None)
     return call_of_a_device(self, function, args, nargsf, kwnames);

@@ -663,16 +663,9 @@ PyObject* Recorder::length(Activation& self, PyObject* object) {
 
 // ---------------------------------------------------------------------------------------------------- imports
 
+// A module that is imported for the first time runs now, and never again, whatever becomes of this recording.
 PyObject* Recorder::import_name(Activation& self, PyObject* name, PyObject* fromlist, PyObject* level) {
   if (!active_) return Semantics::import_name(self, name, fromlist, level);
-  PyObject* modules = PyImport_GetModuleDict();
-  long depth = PyLong_AsLong(level);
-  if (depth == 0) {
-    PyObject* module = PyDict_GetItemWithError(modules, name);
-    if (!module) return stop(self, Stop::kImport, PyUnicode_AsUTF8(name));
-    guard_key(self, modules, name, nullptr, {});
-    if (!info(module)) enter_outside(module, guards().sources.pinned({}, name));
-  }
   PyObject* result;
   {
     Hooked nobody(nullptr);
@@ -680,15 +673,30 @@ PyObject* Recorder::import_name(Activation& self, PyObject* name, PyObject* from
     result = Semantics::import_name(self, name, fromlist, level);
     if (active_) trace_->enter();
   }
-  if (result && !info(result)) {
-    if (PyModule_Check(result)) {
-      if (Ref full = Ref::take(PyModule_GetNameObject(result));
-          full && PyDict_GetItemWithError(modules, full.get()) == result)
-        guard_key(self, modules, full.get(), nullptr, {});
-      PyErr_Clear();
-    }
-    enter_outside(result, guards().sources.pinned({}, name));
+  if (!result) {  // it may be there in the next call
+    PyErr_Clear();
+    return stop(self, Stop::kImport, PyUnicode_AsUTF8(name));
   }
+  PyObject* modules = PyImport_GetModuleDict();
+  if (PyLong_AsLong(level) == 0) {
+    if (PyObject* module = PyDict_GetItemWithError(modules, name)) {
+      guard_key(self, modules, name, nullptr, {});
+      if (!info(module)) enter_outside(module, guards().sources.pinned({}, name));
+    }
+  }
+  return imported(self, result, name);
+}
+
+PyObject* Recorder::imported(Activation& self, PyObject* result, PyObject* name) {
+  if (info(result)) return result;
+  PyObject* modules = PyImport_GetModuleDict();
+  if (PyModule_Check(result)) {
+    if (Ref full = Ref::take(PyModule_GetNameObject(result));
+        full && PyDict_GetItemWithError(modules, full.get()) == result)
+      guard_key(self, modules, full.get(), nullptr, {});
+    PyErr_Clear();
+  }
+  enter_outside(result, guards().sources.pinned({}, name));
   return result;
 }
 

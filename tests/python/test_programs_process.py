@@ -416,3 +416,60 @@ def test_printing_order_with_two_streams():
         return x + 1
 
     same_as_eager(f, randn(3))
+
+
+def test_an_import_runs_when_it_is_met(tmp_path, monkeypatch):
+    """A module that is imported for the first time by what is recorded: once, in order, and no break."""
+    (tmp_path / "fresh_module.py").write_text("import builtins\nbuiltins.imports_met.append(len(builtins.imports_met))\nTHREE = 3\n")
+    (tmp_path / "fresh_pack").mkdir()
+    (tmp_path / "fresh_pack" / "__init__.py").write_text("")
+    (tmp_path / "fresh_pack" / "part.py").write_text("FIVE = 5\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("builtins.imports_met", [], raising=False)
+
+    def f(x):
+        import importlib
+        import fresh_module
+        from fresh_pack import part as first
+        other = importlib.import_module(".part", "fresh_pack")
+        return x * fresh_module.THREE + first.FIVE + other.FIVE
+
+    c = magneto.compile(f, fullgraph=True)
+    try:
+        for _ in range(3):
+            assert torch.equal(c(torch.ones(2)), torch.full((2,), 13.0))
+        import builtins
+        assert builtins.imports_met == [0]
+        sys.modules["fresh_module"].THREE = 4
+        assert torch.equal(c(torch.ones(2)), torch.full((2,), 14.0))
+        del sys.modules["fresh_module"]
+        assert torch.equal(c(torch.ones(2)), torch.full((2,), 13.0)) and builtins.imports_met == [0, 1]
+    finally:
+        for name in ("fresh_module", "fresh_pack", "fresh_pack.part"):
+            sys.modules.pop(name, None)
+
+
+def test_an_import_that_fails_is_tried_again(tmp_path, monkeypatch):
+    def f(x):
+        try:
+            import module_that_comes_later
+        except ImportError:
+            return x + 1
+        return x + module_that_comes_later.TEN
+
+    def g(x):
+        import importlib
+        return importlib.import_module("module_that_comes_later").TEN + x
+
+    c, d = magneto.compile(f), magneto.compile(g)
+    for _ in range(3):
+        assert torch.equal(c(torch.ones(2)), torch.full((2,), 2.0))
+        with pytest.raises(ModuleNotFoundError, match="module_that_comes_later"):
+            d(torch.ones(2))
+    (tmp_path / "module_that_comes_later.py").write_text("TEN = 10\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        for _ in range(2):
+            assert torch.equal(c(torch.ones(2)), torch.full((2,), 11.0)) and torch.equal(d(torch.ones(2)), torch.full((2,), 11.0))
+    finally:
+        sys.modules.pop("module_that_comes_later", None)

@@ -19,6 +19,7 @@ std::string source_line(const Line& where) {
 static constexpr size_t kMostNotes = 10000;
 
 size_t Report::add(GraphNote note) {
+  if (const Listener* listener = listener_) listener->graph(note);
   std::lock_guard lock(mutex_);
   if (content_.graphs.size() >= kMostNotes) return kMostNotes;
   content_.graphs.push_back(std::move(note));
@@ -26,25 +27,39 @@ size_t Report::add(GraphNote note) {
 }
 
 void Report::add(BreakNote note) {
-  std::lock_guard lock(mutex_);
-  for (BreakNote& known : content_.breaks)
-    if (known.callable == note.callable && known.where == note.where && known.what == note.what) {
-      ++known.count;
-      return;
-    }
-  if (content_.breaks.size() < kMostNotes) content_.breaks.push_back(std::move(note));
+  const Listener* listener = listener_;
+  const BreakNote told = listener ? note : BreakNote();
+  const bool is_new = [&] {
+    std::lock_guard lock(mutex_);
+    for (BreakNote& known : content_.breaks)
+      if (known.callable == note.callable && known.where == note.where && known.what == note.what) {
+        ++known.count;
+        return false;
+      }
+    if (content_.breaks.size() < kMostNotes) content_.breaks.push_back(std::move(note));
+    return true;
+  }();
+  if (listener) listener->graph_break(told, is_new);
 }
 
 void Report::add(RecompileNote note) {
+  if (const Listener* listener = listener_) listener->recompile(note);
   std::lock_guard lock(mutex_);
   if (content_.recompiles.size() < kMostNotes) content_.recompiles.push_back(std::move(note));
 }
 
 void Report::add(FallbackNote note) {
-  std::lock_guard lock(mutex_);
-  for (FallbackNote& known : content_.fallbacks)
-    if (known.callable == note.callable && known.where == note.where && known.reason == note.reason) return;
-  if (content_.fallbacks.size() < kMostNotes) content_.fallbacks.push_back(std::move(note));
+  {
+    std::lock_guard lock(mutex_);
+    for (FallbackNote& known : content_.fallbacks)
+      if (known.callable == note.callable && known.where == note.where && known.reason == note.reason) return;
+    if (content_.fallbacks.size() < kMostNotes) content_.fallbacks.push_back(note);
+  }
+  if (const Listener* listener = listener_) listener->fallback(note);
+}
+
+void Report::tell(const CodeNote& note, const Line& where) const {
+  if (const Listener* listener = listener_) listener->code(note, where);
 }
 
 void Report::add(CheckNote note) {

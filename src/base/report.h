@@ -1,5 +1,6 @@
 // base/report.h: one record of everything that happened. explain(), report(), logs and tests are views of it.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -109,6 +110,18 @@ class Report {
   void add_checked(uint64_t callable);  ///< a run was compared with eager
   void clear();
 
+  /// Told of each note as it comes, without a lock.
+  struct Listener {
+    void (*graph)(const GraphNote& note);
+    void (*graph_break)(const BreakNote& note, bool is_new);
+    void (*recompile)(const RecompileNote& note);
+    void (*fallback)(const FallbackNote& note);
+    void (*code)(const CodeNote& note, const Line& where);
+  };
+  void set_listener(const Listener* listener) { listener_ = listener; }
+  /// Code was made: its note goes where its graph's does.
+  void tell(const CodeNote& note, const Line& where) const;
+
   struct Content {
     std::vector<GraphNote> graphs;
     std::vector<BreakNote> breaks;
@@ -124,6 +137,7 @@ class Report {
   mutable std::mutex mutex_;
   Content content_;
   std::map<uint64_t, uint64_t> checked_;  ///< by callable
+  std::atomic<const Listener*> listener_ = nullptr;
 };
 
 /// The record of this process.

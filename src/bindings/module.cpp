@@ -3,6 +3,7 @@
 
 #include "aten/kernels.h"
 #include "aten/trace.h"
+#include "base/logs.h"
 #include "base/report.h"
 #include "bindings/backend.h"
 #include "capture/compiled.h"
@@ -10,6 +11,7 @@
 #include "capture/session.h"
 #include "capture/substitutes.h"
 #include "driver/pipeline.h"
+#include "explain/logs.h"
 #include "explain/text.h"
 
 namespace py = pybind11;
@@ -37,6 +39,24 @@ py::object compile_function(py::object function, py::object self, bool fullgraph
   PyObject* compiled = capture::new_compiled(given(function), given(self), options);
   if (!compiled) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(compiled);
+}
+
+void add_logs(py::module_& m) {
+  constexpr int kDebug = 10, kInfo = 20;  // Python's
+  base::logs().set_sink([](base::Log log, base::Logs::Level level, const std::string& text) {
+    if (!Py_IsInitialized()) return;
+    py::gil_scoped_acquire gil;
+    const std::string name(base::log_names()[static_cast<size_t>(log)].name);
+    capture::log("magneto." + name, level == base::Logs::Level::kMore ? kDebug : kInfo, text);
+  });
+  explain::tell_the_report();
+  m.def("set_logs", [](const std::string& names) { return base::logs().set(names); });
+  m.def("clear_logs", [] { base::logs().clear(); });
+  m.def("log_names", [] {
+    std::vector<std::pair<std::string, std::string>> all;
+    for (const base::LogName& one : base::log_names()) all.emplace_back(one.name, one.meaning);
+    return all;
+  });
 }
 
 void add_report(py::module_& m) {
@@ -181,6 +201,7 @@ PYBIND11_MODULE(_C, m) {
     py::gil_scoped_acquire gil;
     capture::warn(what);
   });
+  bindings::add_logs(m);
   py::module_ testing = m.def_submodule("_testing");
   bindings::add_evaluator_testing(testing.ptr());
   py::module_ testing_trace = m.def_submodule("_testing_trace");

@@ -142,6 +142,21 @@ void warn(const std::string& what) {
   if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "magneto: %s", what.c_str()) < 0) PyErr_Clear();
 }
 
+// Not by Logger.log, which looks for its caller: a frame that was looked at is taken for one that somebody holds.
+void log(const std::string& logger, int level, const std::string& text) {
+  const ErrorAside aside;
+  Hooked nobody(nullptr);
+  const Ref logging = Ref::take(PyImport_ImportModule("logging"));
+  const Ref found = Ref::take(logging ? PyObject_CallMethod(logging.get(), "getLogger", "s", logger.c_str()) : nullptr);
+  const Ref is_on = Ref::take(found ? PyObject_CallMethod(found.get(), "isEnabledFor", "i", level) : nullptr);
+  if (is_on && is_on.get() == Py_True) {
+    const Ref record = Ref::take(PyObject_CallMethod(found.get(), "makeRecord", "sisisOO", logger.c_str(), level,
+                                                     "magneto", 0, text.c_str(), Py_None, Py_None));
+    const Ref done = Ref::take(record ? PyObject_CallMethod(found.get(), "handle", "O", record.get()) : nullptr);
+  }
+  PyErr_Clear();
+}
+
 static bool same_names(PyObject* a, PyObject* b) {
   Py_ssize_t na = a ? PyTuple_GET_SIZE(a) : 0, nb = b ? PyTuple_GET_SIZE(b) : 0;
   if (na != nb) return false;

@@ -64,6 +64,8 @@ void warn_of_fault(CaptureState& state, const base::Line& where, const std::stri
 
 /// Tells the user. Keeps the error that is set, and sets none where warnings are errors.
 void warn(const std::string& what);
+/// The same, through Python's logging.
+void log(const std::string& logger, int level, const std::string& text);
 
 /// Runs a segment whose guards hold. Fills `built.outputs`, repeats effects.
 enum class Outcome { kDone, kRaised, kEager, kFault };  ///< kEager, kFault: nothing has happened

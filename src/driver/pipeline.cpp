@@ -1,9 +1,9 @@
 #include "driver/pipeline.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
-#include <iostream>
 #include <mutex>
 #include <optional>
 
@@ -14,6 +14,7 @@
 #include "aten/training.h"
 #include "aten/undo.h"
 #include "base/check.h"
+#include "base/logs.h"
 #include "base/text.h"
 #include "base/violation.h"
 #include "driver/compile.h"
@@ -64,11 +65,15 @@ std::string describe(const base::CheckNote& note) {
   return text + "Please report this.";
 }
 
+/// The texts that a CodeNote has, in their order.
+constexpr std::array kStages = {base::Log::kGraph, base::Log::kLoop, base::Log::kFusion, base::Log::kPlan,
+                                base::Log::kOutputCode};
+
 /// Why a graph runs as operators. What a verifier found is a bug of ours: the user is told, once.
-std::string reason_of(const std::exception& fault, const base::Line& where, bool logs) {
+std::string reason_of(const std::exception& fault, const base::Line& where) {
   static std::atomic<bool> warned = false;
   if (!dynamic_cast<const base::Violation*>(&fault)) return fault.what();
-  if (logs) std::cerr << "# magneto: verify: " << fault.what() << "\n";
+  if (base::logs().tells(base::Log::kVerify)) base::logs().tell(base::Log::kVerify, "", fault.what());
   if (!warned.exchange(true))
     aten::warn(base::concat("A bug in Magneto, which its verifier found in ", where.function, " (", where.file, ":",
                             where.line, "): ", fault.what(),
@@ -154,7 +159,7 @@ Pipeline& Pipeline::instance() {
   return pipeline;
 }
 
-Pipeline::Pipeline() : skip(names_from("MAGNETO_SKIP_PASSES")), logs(names_from("MAGNETO_LOGS")) {
+Pipeline::Pipeline() : skip(names_from("MAGNETO_SKIP_PASSES")) {
   const std::set<std::string, std::less<>> order = names_from("MAGNETO_TOOLCHAINS");
   if (!order.empty())
     std::erase_if(toolchains.order, [&](const std::string& name) { return order.find(name) == order.end(); });
@@ -223,7 +228,7 @@ std::shared_ptr<aten::Executable> Pipeline::compile(const std::shared_ptr<aten::
                       std::move(leaves), program, aten::default_dtype(), poll, skip, examples},
                      false, "", note);
   } catch (const std::exception& reason) {
-    note.fallback = reason_of(reason, note.where, logs.contains("verify"));
+    note.fallback = reason_of(reason, note.where);
   }
   return program;
 }
@@ -253,6 +258,7 @@ std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten:
                                 const char* part) -> std::shared_ptr<aten::Executable> {
     base::GraphNote own;
     own.keeps_texts = listener->keeps_texts;
+    own.where = listener->where;
     const std::lock_guard lock(listener->mutex);
     base::GraphNote& told = listener->note ? *listener->note : own;
     std::shared_ptr<aten::Executable> plain = aten::compile_by_operators(half, constants);
@@ -261,7 +267,7 @@ std::shared_ptr<aten::Executable> Pipeline::training(const std::shared_ptr<aten:
       made = kernels({half, std::move(constants), {}, {}, {}, {}, plain, default_dtype, listener->poll, skip}, true,
                      part, told);
     } catch (const std::exception& reason) {
-      told.fallback = base::concat(part, ": ", reason_of(reason, listener->where, logs.contains("verify")));
+      told.fallback = base::concat(part, ": ", reason_of(reason, listener->where));
     }
     const std::lock_guard late(listener->late->mutex);
     for (base::CodeNote& code : own.code) listener->late->code.push_back(std::move(code));
@@ -289,7 +295,9 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
   Passes passes;
   passes.skip = std::move(work.skip);
   passes.poll = work.poll;
-  passes.each = validates || !logs.empty();
+  using base::Log;
+  const base::Logs& logs = base::logs();
+  passes.each = validates || logs.tells_any(kStages) || logs.tells(Log::kVerify) || logs.tells(Log::kValidate);
   Request request;
   request.device = device;
   request.default_dtype = work.default_dtype;
@@ -300,13 +308,13 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
     if (machine.vector_bytes() == 16) request.shape.chains = 8;  // short vectors have little under way
   }
   request.is_functional = is_functional;
-  request.keeps_texts = !logs.empty() || note.keeps_texts;
+  request.keeps_texts = logs.tells_any(kStages) || note.keeps_texts;
   std::optional<Validation> validation;
   if (validates) {
     try {
       validation.emplace(work.graph, work.constants, work.examples, device);
     } catch (const std::exception& reason) {  // no sizes were found, or there is no memory for copies
-      if (logs.contains("validate")) std::cerr << "# magneto: validate: nothing: " << reason.what() << "\n";
+      if (logs.tells(Log::kValidate)) logs.tell(Log::kValidate, "", base::concat("nothing: ", reason.what()));
     }
   }
   if (validation) {
@@ -327,9 +335,9 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
         throw;
       }
     });
-  if (logs.contains("verify"))
+  if (logs.tells(Log::kVerify))
     for (const auto& [node, reason] : made->unproved)
-      std::cerr << "# magneto: verify: " << made->functional.node(node).op << ": " << reason << "\n";
+      logs.tell(Log::kVerify, part, base::concat(made->functional.node(node).op, ": ", reason));
   base::CodeNote& told = note.code.emplace_back(describe(*made, passes));
   told.part = part;
   if (code) told.by = code->by;
@@ -339,10 +347,11 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
                   {"fusion", loop::print(made->program)},
                   {"plan", plan::print(made->plan)},
                   {"output_code", code ? code->text : ""}};
-    for (const auto& [name, text] : told.texts)
-      if (logs.contains(name)) std::cerr << "# magneto: " << name << (part.empty() ? "" : ", ") << part << "\n" << text;
+    for (size_t k = 0; k < kStages.size(); ++k)
+      if (logs.tells(kStages[k])) logs.tell(kStages[k], part, told.texts[k].second);
     if (!note.keeps_texts) told.texts.clear();
   }
+  base::process_report().tell(told, note.where);
   const auto launcher = [&](const plan::Plan& plan) -> std::unique_ptr<runtime::Launcher> {
     if (on_gpu && code)
       return runtime::cuda_launcher(plan, *runtime::cuda(), [&](const std::string& name) {
@@ -358,9 +367,8 @@ std::shared_ptr<aten::Executable> Pipeline::kernels(Work work, bool is_functiona
                             std::move(work.fallback), code, part == "backward"});
   if (validation) {
     validation->code(*kernels);
-    if (logs.contains("validate"))
-      for (const std::string& line : validation->validator().notes())
-        std::cerr << "# magneto: validate: " << line << "\n";
+    if (logs.tells(Log::kValidate))
+      for (const std::string& line : validation->validator().notes()) logs.tell(Log::kValidate, "", line);
   }
   return kernels;
 }

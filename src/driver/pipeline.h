@@ -28,9 +28,7 @@ class Pipeline {
 
   Toolchains toolchains;
   std::set<std::string, std::less<>> skip;  ///< passes
-  /// What is printed to stderr: graph, loop, plan, output_code, fusion, verify, validate.
-  std::set<std::string, std::less<>> logs;
-  bool validates = false;  ///< runs the program before and after each pass (validate.h)
+  bool validates = false;                   ///< runs the program before and after each pass (validate.h)
 
   /// For tests of the check: kernels compute `instead` where the graph says `op`, unless `pass` is left out.
   struct Spoiled {

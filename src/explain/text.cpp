@@ -4,14 +4,34 @@
 #include <map>
 #include <sstream>
 
+#include "base/text.h"
+
 namespace magneto::explain {
 
-static std::string place(const base::Line& where) {
+static std::string file_and_line(const base::Line& where) {
   if (where.file.empty()) return "(everywhere)";
   return where.file + ":" + std::to_string(where.line);
 }
 
-static void describe(std::ostringstream& out, const base::CodeNote& code) {
+std::string place(const base::Line& where) { return base::concat(where.function, " (", file_and_line(where), ")"); }
+
+std::string describe(const base::BreakNote& note) {
+  const std::string line = base::source_line(note.where);
+  return base::concat("break at ", file_and_line(note.where), " in ", note.where.function, "\n",
+                      line.empty() ? "" : base::concat("    ", line, "\n"), "  what: ", note.what,
+                      "\n  cure: ", note.cure, "\n");
+}
+
+std::string describe(const base::RecompileNote& note) {
+  return base::concat("recompile of ", place(note.where), "\n  why:  ", note.reason, "\n");
+}
+
+std::string describe(const base::FallbackNote& note) {
+  return base::concat("in eager: ", place(note.where), "\n  why:  ", note.reason, "\n  cure: ", note.cure, "\n");
+}
+
+std::string describe(const base::CodeNote& code) {
+  std::ostringstream out;
   size_t runs = 0;
   for (const base::KernelNote& kernel : code.kernels) runs += kernel.runs;
   out << "  " << (code.part.empty() ? "compiled" : code.part) << ": " << code.kernels.size() << " kernels, run " << runs
@@ -27,12 +47,13 @@ static void describe(std::ostringstream& out, const base::CodeNote& code) {
     for (const std::string& op : kernel.operators) out << " " << op;
     out << "\n";
     for (const base::Line& line : kernel.lines)
-      out << "      " << place(line) << "  " << base::source_line(line) << "\n";
+      out << "      " << file_and_line(line) << "  " << base::source_line(line) << "\n";
   }
   std::map<std::pair<std::string, std::string>, size_t> calls;
   for (const base::CallNote& call : code.calls) ++calls[{call.op, call.reason}];
   for (const auto& [call, count] : calls)
     out << "    call " << call.first << " (" << count << "x): " << call.second << "\n";
+  return out.str();
 }
 
 std::string texts(const base::Report::Content& content) {
@@ -50,22 +71,14 @@ std::string describe(const base::Report::Content& content, bool with_graphs) {
   out << content.graphs.size() << (content.graphs.size() == 1 ? " graph, " : " graphs, ") << content.breaks.size()
       << (content.breaks.size() == 1 ? " break, " : " breaks, ") << content.recompiles.size() << " recompiles, "
       << content.fallbacks.size() << " fallbacks to eager\n";
-  for (const auto& note : content.breaks) {
-    out << "\nbreak at " << place(note.where) << " in " << note.where.function << "\n";
-    if (std::string line = base::source_line(note.where); !line.empty()) out << "    " << line << "\n";
-    out << "  what: " << note.what << "\n  cure: " << note.cure << "\n";
-  }
-  for (const auto& note : content.recompiles)
-    out << "\nrecompile of " << note.where.function << " (" << place(note.where) << ")\n  why:  " << note.reason
-        << "\n";
-  for (const auto& note : content.fallbacks)
-    out << "\nin eager: " << note.where.function << " (" << place(note.where) << ")\n  why:  " << note.reason
-        << "\n  cure: " << note.cure << "\n";
+  for (const auto& note : content.breaks) out << "\n" << describe(note);
+  for (const auto& note : content.recompiles) out << "\n" << describe(note);
+  for (const auto& note : content.fallbacks) out << "\n" << describe(note);
   if (content.checked > 0)
     out << "\n" << content.checked << " runs of graphs compared with eager, " << content.checks.size() << " differ\n";
   for (const auto& note : content.checks) {
-    out << "\ndiffers from eager: " << place(note.where) << " in " << note.where.function << "\n  what: " << note.what
-        << "\n  from:";
+    out << "\ndiffers from eager: " << file_and_line(note.where) << " in " << note.where.function
+        << "\n  what: " << note.what << "\n  from:";
     for (const std::string& op : note.operators) out << " " << op;
     out << "\n";
     if (!note.pass.empty()) out << "  pass: " << note.pass << "\n";
@@ -74,12 +87,12 @@ std::string describe(const base::Report::Content& content, bool with_graphs) {
   if (with_graphs)
     for (size_t i = 0; i < content.graphs.size(); ++i) {
       const auto& note = content.graphs[i];
-      out << "\ngraph " << i << " of " << note.where.function << " (" << place(note.where) << "): " << note.nodes
-          << " operators, " << note.guards.size() << " guards\n"
+      out << "\ngraph " << i << " of " << place(note.where) << ": " << note.nodes << " operators, "
+          << note.guards.size() << " guards\n"
           << (note.fixed_sizes.empty() ? "" : "  sizes that change are fixed here: " + note.fixed_sizes + "\n")
           << (note.backend.empty() ? "" : "  compiled by the backend " + note.backend + "\n")
           << (note.fallback.empty() ? "" : "  runs operator by operator: " + note.fallback + "\n");
-      for (const base::CodeNote& code : note.code) describe(out, code);
+      for (const base::CodeNote& code : note.code) out << describe(code);
       out << note.text;
     }
   return out.str();

@@ -6,6 +6,13 @@
 
 namespace magneto::explain {
 
+std::string describe(const base::BreakNote& note);
+std::string describe(const base::RecompileNote& note);
+std::string describe(const base::FallbackNote& note);
+std::string describe(const base::CodeNote& note);
+/// "f (model.py:7)".
+std::string place(const base::Line& where);
+
 /// graphs, breaks with line, reason and cure, recompiles, fallbacks.
 std::string describe(const base::Report::Content& content, bool with_graphs);
 

@@ -38,8 +38,8 @@ namespace {
 // The node that this thread is about to run for the last time.
 thread_local const MagnetoBackward* running_last = nullptr;
 
-// More choices of tangents and gradients than a program ever sees get the whole backward, or torch's own formulas.
-constexpr size_t kMostBackwards = 16;
+// More choices of gradients than a program ever sees get the whole backward; of tangents, torch's own formulas.
+constexpr size_t kMostBackwards = 16, kMostOfSomeTangents = 256;
 constexpr size_t kOftenAsked = 3;
 
 bool any(const std::vector<bool>& flags) { return std::find(flags.begin(), flags.end(), true) != flags.end(); }
@@ -160,7 +160,8 @@ const Backward* TrainingPlan::backward(const std::vector<bool>& through, const s
   if (all(through) && all(gives)) return more();
   std::unique_lock<std::mutex> lock(mutex_);
   const auto known = others_.find({through, gives});
-  if (known != others_.end() ? known->second.is_made : others_.size() >= kMostBackwards && !exactly)
+  const size_t most = all(through) ? kMostBackwards : kMostOfSomeTangents;
+  if (known != others_.end() ? known->second.is_made : others_.size() >= most && !exactly)
     return known != others_.end() && known->second.backward.is_for(symbols) ? &known->second.backward : more();
   if (!exactly && all(through) && ++others_[{through, gives}].asked < kOftenAsked) return more();
   lock.unlock();  // this runs torch's engine

@@ -142,7 +142,7 @@ void warn(const std::string& what) {
   if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "magneto: %s", what.c_str()) < 0) PyErr_Clear();
 }
 
-// Not by Logger.log, which looks for its caller: a frame that was looked at is taken for one that somebody holds.
+// Not by Logger.log, which walks up the stack to find its caller: the text says where.
 void log(const std::string& logger, int level, const std::string& text) {
   const ErrorAside aside;
   Hooked nobody(nullptr);

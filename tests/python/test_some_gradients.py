@@ -85,3 +85,17 @@ def test_tangents_that_do_not_come_are_no_zeros():
             f(want * 1)[k].sum().backward()
             compiled(have * 1)[k].sum().backward()
             assert torch.equal(want.grad, have.grad) or torch.equal(want.grad.nan_to_num(7), have.grad.nan_to_num(7)), k
+
+
+def test_each_of_many_outputs_on_its_own():
+    """However many choices of tangents there are: none of the others is a zero."""
+    def f(x):
+        return [torch.rsqrt(x * k) for k in range(20)]
+
+    compiled = magneto.compile(f)
+    for _ in range(2):
+        for k in range(20):
+            want, have = (torch.tensor([0.0, 1.0, 4.0], requires_grad=True) for _ in range(2))
+            f(want)[k].sum().backward()
+            compiled(have)[k].sum().backward()
+            assert torch.equal(want.grad.nan_to_num(7), have.grad.nan_to_num(7)), k

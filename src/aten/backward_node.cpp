@@ -792,6 +792,9 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
       inputs.push_back(whole(s));
     else if (const size_t root = root_that_is_there(*plan_, there, s); root != Joint::kNone)
       inputs.push_back(view_again(whole(root), plan_->joint.stops[root].value, stop.value, edge()));
+    else if (const FunctionalJoint::Root& of = plan_->joint.roots[plan_->joint.outputs[stop.output].root];
+             of.from == FunctionalJoint::Root::From::kInput)
+      inputs.push_back(view_again(inputs[of.index], graph.inputs()[of.index], stop.value, edge()));
     else {
       if (std::find(plan.into.begin(), plan.into.end(), originals.size() + s) == plan.into.end())
         empty.push_back(inputs.size());

@@ -93,9 +93,10 @@ class Identity final : public autograd::Node {
 
 }  // namespace
 
+// Not a view: torch makes the history of a view again when its memory has counted a write, t_() of another view
+// included.
 at::Tensor after_identity(const at::Tensor& tensor) {
-  const c10::AutoGradMode with_history(true);
-  at::Tensor made = tensor.view_as(tensor);
+  at::Tensor made = tensor.detach();
   const NodePtr node = make_autograd_node<Identity>();
   node->set_next_edges({autograd::impl::gradient_edge(tensor)});
   autograd::impl::set_gradient_edge(made, {node, node->add_input_metadata(made)});

@@ -135,7 +135,7 @@ def observe(program, call, function, device="cpu", perturb=None, mode=None):
     failed = seen.facts.get(("exception", "backward")) is not None  # what came through before depends on the engine's order
     memory = {}
     for name, leaf in () if failed else world.leaves.items():
-        if leaf.grad is not None and leaf.grad.numel():  # a leaf may take over what an operator gave, and add to it
+        if leaf.grad is not None and leaf.grad.numel() and not leaf.grad._is_zerotensor():  # a leaf may take over what an operator gave, and add to it
             seen.fact("grad alias", name, memory.setdefault(leaf.grad.untyped_storage().data_ptr(), name))
         if leaf.grad is None:
             seen.fact("grad None", name, "None")
@@ -314,6 +314,8 @@ def no_answer(function, args):
         squares = first.detach().double().abs().nan_to_num(0, 0, 0).square().sum()
         if bool(squares > torch.finfo(torch.float32 if first.element_size() < 8 else torch.float64).max / 4):
             return True  # its sums overflow, in an order of the kernel's own
+    if name == "as_strided" and first.element_size() == 2 and first.is_floating_point() and overlaps(first):
+        return True  # its gradient is divided by how many elements share a place, and summed up again
     if name in ("sinh", "cosh") and first.dtype != torch.float64 and bool((first.abs() > 88).any()):
         return True  # torch's vectors of an Arm overflow before the result does
     if name.startswith("upsample_") and "nearest" not in name:

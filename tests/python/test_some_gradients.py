@@ -99,3 +99,29 @@ def test_each_of_many_outputs_on_its_own():
             f(want)[k].sum().backward()
             compiled(have)[k].sum().backward()
             assert torch.equal(want.grad.nan_to_num(7), have.grad.nan_to_num(7)), k
+
+
+def test_histories_that_are_repeated():
+    """Differentiated gradients: beside an input whose memory counts a write, and of a view of an input that is gone."""
+    def beside(x):
+        other = x.detach()
+        y = x * 2
+        other.t_()
+        return y, x
+
+    def gone(x):
+        part = x[-1:, None]
+        y = torch.exp(part.view(1))
+        torch._dynamo.graph_break()
+        return y, part
+
+    for function, leaf in ((beside, torch.rand(2, 2)), (gone, torch.rand(2))):
+        compiled = magneto.compile(function)
+        for _ in range(3):
+            answers = []
+            for f in (function, compiled):
+                x = leaf.clone().requires_grad_()
+                outs = f(x if function is beside else x * 1)
+                g, = torch.autograd.grad(outs, [x], [torch.ones_like(t) for t in outs], create_graph=True)
+                answers.append([g.detach(), *torch.autograd.grad((g * x).sum(), [x])])
+            assert all(torch.allclose(a, b) for a, b in zip(*answers)), answers

@@ -135,8 +135,9 @@ def observe(program, call, function, device="cpu", perturb=None, mode=None):
     failed = seen.facts.get(("exception", "backward")) is not None  # what came through before depends on the engine's order
     memory = {}
     for name, leaf in () if failed else world.leaves.items():
-        if leaf.grad is not None and leaf.grad.numel() and not leaf.grad._is_zerotensor():  # a leaf may take over what an operator gave, and add to it
-            seen.fact("grad alias", name, memory.setdefault(leaf.grad.untyped_storage().data_ptr(), name))
+        if leaf.grad is not None and leaf.grad.numel():  # a leaf may take over what an operator gave, and add to it
+            place = name if leaf.grad._is_zerotensor() else leaf.grad.untyped_storage().data_ptr()
+            seen.fact("grad alias", name, memory.setdefault(place, name))
         if leaf.grad is None:
             seen.fact("grad None", name, "None")
         else:

@@ -22,11 +22,12 @@ Dtype sum_dtype(Dtype dtype) { return dtype == Dtype::kBool || types::is_integra
 struct Reduced {
   const TensorType* self;
   Sizes sizes;
+  Sizes over;  ///< of the dimensions that are reduced
 };
 std::optional<Reduced> all_elements(const Call& call) {
   const TensorType* self = tensor(call, 0);
   if (!self || !is_plain(self->dtype)) return std::nullopt;
-  return Reduced{self, {}};
+  return Reduced{self, {}, self->sizes};
 }
 // dims and keepdim at these arguments
 std::optional<Reduced> along(const Call& call, size_t dims_argument, size_t keep_argument) {
@@ -36,13 +37,18 @@ std::optional<Reduced> along(const Call& call, size_t dims_argument, size_t keep
   if (!self || !is_plain(self->dtype) || !dims || !keep) return std::nullopt;
   auto sizes = reduced(self->sizes, *dims, *keep);
   if (!sizes) return std::nullopt;
-  return Reduced{self, std::move(*sizes)};
+  Sizes over = dims->empty() ? self->sizes : Sizes();
+  const auto rank = static_cast<int64_t>(self->sizes.size());
+  for (const int64_t d : *dims)
+    if (rank > 0) over.push_back(self->sizes[static_cast<size_t>(d < 0 ? d + rank : d)]);
+  return Reduced{self, std::move(*sizes), std::move(over)};
 }
 
-// Whether an element exists for each result: max and its like have no value for nothing.
+// Whether an element exists for each result: max and its like have no value for nothing, and say so though there is no
+// result.
 bool has_elements(const Call& call, const Reduced& r) {
   const Truth empty = is_empty(call, r.self->sizes);
-  return empty && (!*empty || known(is_empty(call, r.sizes)));
+  return empty && (!*empty || is_empty(call, r.over) == false);
 }
 
 Results give(const Reduced& r, std::optional<Dtype> dtype) {

@@ -125,3 +125,22 @@ def test_numbers_that_do_not_fit(operator, dtype):
                 result = str(error)
             seen.append(repr((result, x.tolist(), x._version)))
         assert seen[0] == seen[1], number
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("shape", [(0,), (0, 0), (2, 0), (0, 2)])
+@pytest.mark.parametrize("name", ["argmin", "argmax", "amax", "amin", "max", "min"])
+def test_an_extreme_of_nothing_is_refused_where_it_stands(name, shape, dynamic):
+    """Also where there is no result, and nobody reads it."""
+    def f(x, dim):
+        getattr(torch, name)(x * 1, dim=dim)
+        raise KeyError("later")
+
+    compiled = magneto.compile(f, dynamic=dynamic)
+    for dim in range(len(shape)):
+        with pytest.raises((KeyError, IndexError)) as want:
+            f(torch.ones(shape), dim)
+        for _ in range(2):
+            with pytest.raises(want.type) as have:
+                compiled(torch.ones(shape), dim)
+            assert str(have.value) == str(want.value)

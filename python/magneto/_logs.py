@@ -23,13 +23,16 @@ def set_logs(names="", **levels):
         raise ValueError(f"magneto.set_logs knows no {', '.join(unknown)}; its names are {', '.join(name for name, _ in _C.log_names())}")
 
 
-set_logs.__doc__ %= "\n    ".join(f"* ``{name}``: {meaning}" for name, meaning in _C.log_names())
+if set_logs.__doc__:  # python -OO has none
+    set_logs.__doc__ %= "\n    ".join(f"* ``{name}``: {meaning}" for name, meaning in _C.log_names())
 
 
 def _tell(names):
+    if not names:
+        return []
     unknown = _C.set_logs(names)
     logger = logging.getLogger("magneto")
-    if names and not logger.handlers:
+    if not logger.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("# magneto: %(message)s"))
         logger.addHandler(handler)

@@ -39,8 +39,8 @@ class Logs {
  public:
   /// kMore: what was told before is told each time it happens.
   enum class Level : uint8_t { kOff, kOn, kMore };
-  /// "graph_breaks,+recompiles,-loop": what it names is told, told in more words, or not told; what it does not name
-  /// stays as it is. Names of torch.compile's logs stand for ours. Returns the names that nobody knows.
+  /// "graph_breaks,+recompiles,-loop": what it names is told, told each time, or not told; what it does not name stays
+  /// as it is. Names of torch.compile's logs stand for ours. Returns the names that nobody knows.
   std::vector<std::string> set(std::string_view names);
   void clear();
 

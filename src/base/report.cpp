@@ -27,8 +27,6 @@ size_t Report::add(GraphNote note) {
 }
 
 void Report::add(BreakNote note) {
-  const Listener* listener = listener_;
-  const BreakNote told = listener ? note : BreakNote();
   const bool is_new = [&] {
     std::lock_guard lock(mutex_);
     for (BreakNote& known : content_.breaks)
@@ -36,10 +34,10 @@ void Report::add(BreakNote note) {
         ++known.count;
         return false;
       }
-    if (content_.breaks.size() < kMostNotes) content_.breaks.push_back(std::move(note));
+    if (content_.breaks.size() < kMostNotes) content_.breaks.push_back(note);
     return true;
   }();
-  if (listener) listener->graph_break(told, is_new);
+  if (const Listener* listener = listener_) listener->graph_break(note, is_new);
 }
 
 void Report::add(RecompileNote note) {

@@ -1,7 +1,5 @@
 #include "explain/logs.h"
 
-#include <map>
-
 #include "base/logs.h"
 #include "base/report.h"
 #include "base/text.h"
@@ -45,13 +43,9 @@ void tell_fallback(const base::FallbackNote& note) {
 void tell_code(const base::CodeNote& note, const base::Line& where) {
   if (logs().tells(Log::kPasses))
     logs().tell(Log::kPasses, note.part, base::concat("code of ", place(where), "\n", describe(note)));
-  if (!logs().tells(Log::kPerfHints) || note.calls.empty()) return;
-  std::map<std::pair<std::string, std::string>, size_t> calls;
-  for (const base::CallNote& call : note.calls) ++calls[{call.op, call.reason}];
-  std::string text = base::concat("torch computes in ", place(where), "\n");
-  for (const auto& [call, count] : calls)
-    text += base::concat("  ", call.first, " (", count, "x): ", call.second, "\n");
-  logs().tell(Log::kPerfHints, note.part, text);
+  if (logs().tells(Log::kPerfHints) && !note.calls.empty())
+    logs().tell(Log::kPerfHints, note.part,
+                base::concat("torch computes in ", place(where), "\n", describe_calls(note)));
 }
 
 constexpr base::Report::Listener kListener = {tell_graph, tell_break, tell_recompile, tell_fallback, tell_code};

@@ -49,11 +49,17 @@ std::string describe(const base::CodeNote& code) {
     for (const base::Line& line : kernel.lines)
       out << "      " << file_and_line(line) << "  " << base::source_line(line) << "\n";
   }
+  out << describe_calls(code);
+  return out.str();
+}
+
+std::string describe_calls(const base::CodeNote& code) {
   std::map<std::pair<std::string, std::string>, size_t> calls;
   for (const base::CallNote& call : code.calls) ++calls[{call.op, call.reason}];
+  std::string text;
   for (const auto& [call, count] : calls)
-    out << "    call " << call.first << " (" << count << "x): " << call.second << "\n";
-  return out.str();
+    text += base::concat("    call ", call.first, " (", count, "x): ", call.second, "\n");
+  return text;
 }
 
 std::string texts(const base::Report::Content& content) {

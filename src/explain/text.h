@@ -10,6 +10,8 @@ std::string describe(const base::BreakNote& note);
 std::string describe(const base::RecompileNote& note);
 std::string describe(const base::FallbackNote& note);
 std::string describe(const base::CodeNote& note);
+/// What torch computes, and why: a line for each.
+std::string describe_calls(const base::CodeNote& note);
 /// "f (model.py:7)".
 std::string place(const base::Line& where);
 

@@ -133,3 +133,7 @@ def test_a_logger_that_raises_changes_nothing(heard):
             assert torch.equal(g(torch.ones(3)), torch.full((3,), 2.0))
     finally:
         logger.removeHandler(bad)
+
+
+def test_without_docstrings():
+    subprocess.run([sys.executable, "-OO", "-W", "ignore", "-c", "import magneto; magneto.set_logs('graph_breaks')"], check=True, timeout=300)

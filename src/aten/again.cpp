@@ -242,11 +242,12 @@ class Repeating {
   void build() {
     std::vector<Entry> entries, known;
     for (size_t s = 0; s < joint_.stops.size(); ++s)
-      if (there_.looked[s]) entries.push_back({joint_.stops[s].value, joint_.stops[s].complete});
+      if (there_.looked[s])
+        entries.push_back({joint_.stops[s].value, joint_.stops[s].settled, joint_.stops[s].complete});
     for (size_t k = 0; k < known_.size(); ++k)
       if (into_[k] == Joint::kNone) {
         const FunctionalJoint::Held& held = joint_.held[held_at_[known_[k].index()]];
-        known.push_back({held.recorded, held.complete});
+        known.push_back({held.recorded, held.complete, held.complete});
       }
     std::vector<ValueId> outputs = plan_.made_again;
     outputs.insert(outputs.end(), spoilt_.begin(), spoilt_.end());

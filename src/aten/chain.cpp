@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "aten/generators_internal.h"
@@ -92,21 +93,22 @@ class Copying {
 
   void add_input(ValueId id) { renamed[id] = graph.add_input(from_.value(id).type, from_.value(id).name); }
   void add_constant(ValueId id) { renamed[id] = graph.add_constant(from_.value(id).type); }
-  void add_node(const Node& node) {
-    Node copy = node;
-    for (graph::Arg& arg : copy.args) {
-      if (auto* one = std::get_if<ValueId>(&arg); one && one->valid()) *one = renamed.at(*one);
+  void add_node(Node node) { add_node(std::move(node), renamed); }
+  /// Reads and makes what has these names.
+  void add_node(Node node, std::unordered_map<ValueId, ValueId>& names) {
+    for (graph::Arg& arg : node.args) {
+      if (auto* one = std::get_if<ValueId>(&arg); one && one->valid()) *one = names.at(*one);
       if (auto* list = std::get_if<std::vector<ValueId>>(&arg))
         for (ValueId& id : *list)
-          if (id.valid()) id = renamed.at(id);
+          if (id.valid()) id = names.at(id);
     }
-    for (ValueId& id : copy.outputs) {
+    for (ValueId& id : node.outputs) {
       if (!id.valid()) continue;
-      if (!renamed.count(id)) renamed[id] = graph.add_value(from_.value(id).type);
-      id = renamed.at(id);
+      if (!names.count(id)) names[id] = graph.add_value(from_.value(id).type);
+      id = names.at(id);
     }
-    copy.place = graph.add_place(from_.places().at(copy.place));
-    graph.add_node(std::move(copy));
+    node.place = graph.add_place(from_.places().at(node.place));
+    graph.add_node(std::move(node));
   }
   /// In the place of a node that makes this value; nothing for what is there already.
   void add_zeros(ValueId id) {
@@ -125,6 +127,125 @@ class Copying {
 
  private:
   const Graph& from_;
+};
+
+// Whether it makes a view in torch's eyes, of one tensor.
+bool looks(const Graph& graph, const Node& node) {
+  const Way way = operator_named(node.op).way;
+  return (way == Way::kView || way == Way::kRestride) && !node.outputs.empty() && node.outputs[0].valid() &&
+         is_view(graph, node.outputs[0]) && viewed_by(node).valid();
+}
+
+// The view that t_() and its like turn a view into: another tensor, so that nobody's version is counted.
+Node as_view(Node node) {
+  if (const Operator& op = operator_named(node.op); op.way == Way::kRestride) node.op = op.declared->functional;
+  return node;
+}
+
+// The program of enter_at().
+class Entering {
+ public:
+  Entering(const Program& program, std::span<const Entry> entries, std::span<const Entry> known)
+      : from_(program.graph()), entries_(entries), known_(known), copy_(from_), last_read_(from_.values().size()) {
+    for (const ValueId id : from_.inputs()) copy_.add_input(id);
+    for (const Entry& entry : entries) given_.push_back(copy_.graph.add_input(from_.value(entry.value).type, ""));
+    for (const Entry& entry : known) numbers_.push_back(copy_.graph.add_input(from_.value(entry.value).type, ""));
+    for (const ValueId id : from_.constants()) copy_.add_constant(id);
+    for (size_t n = 0; n < from_.nodes().size(); ++n)
+      graph::for_each_read(from_.nodes()[n], [&](ValueId id) { last_read_[id.index()] = n; });
+  }
+
+  Graph run(const std::vector<bool>& idle, std::span<const ValueId> outputs) {
+    for (size_t n = 0; n <= from_.nodes().size(); ++n) {
+      for (size_t k = 0; k < known_.size(); ++k)
+        if (known_[k].complete == n) put(copy_.renamed.at(known_[k].value), numbers_[k]);
+      for (size_t e = 0; e < entries_.size(); ++e)
+        if (entries_[e].settled == n) enter(entries_[e], given_[e]);
+      for (const Entry& entry : entries_)
+        if (entry.settled == n && !is_view(from_, entry.value)) look_again(entry);
+      if (n == from_.nodes().size()) break;
+      const Node& node = from_.nodes()[n];
+      if (idle[n])
+        for (const ValueId id : node.outputs) copy_.add_zeros(id);
+      else if (!node.outputs.empty() || operator_named(node.op).writes_anything)
+        copy_.add_node(node);
+    }
+    for (const ValueId id : outputs) {
+      const auto entered = computed_.find(id);
+      copy_.graph.outputs.push_back(entered == computed_.end() ? copy_.renamed.at(id) : entered->second);
+    }
+    return std::move(copy_.graph);
+  }
+
+ private:
+  void put(ValueId into, ValueId value) {
+    const ValueId data = copy_.graph.add_value(copy_.graph.value(into).type);
+    copy_.graph.add_node({.op = "aten::data", .args = {into}, .outputs = {data}, .grad = false});
+    copy_.graph.add_node({.op = "aten::copy_", .args = {data, value, false}, .outputs = {data}, .grad = false});
+  }
+
+  void enter(const Entry& entry, ValueId given) {
+    ValueId& name = copy_.renamed.at(entry.value);
+    const ValueId own = computed_[entry.value] = name;
+    name = given;
+    if (entry.settled == entry.complete) return;
+    name = copy_.graph.add_value(from_.value(entry.value).type);
+    copy_.graph.add_node({.op = "aten::clone", .args = {given, graph::Arg()}, .outputs = {name}});
+    put(name, own);
+  }
+
+  // As torch does: after a write, older views of what was written to have the history that it has now.
+  void look_again(const Entry& entry) {
+    std::unordered_map<ValueId, ValueId> names = {{entry.value, copy_.renamed.at(entry.value)}};
+    std::vector<ValueId> before;  // what it was before t_()
+    for (ValueId id = entry.value; from_.value(id).maker.valid();) {
+      const Node& maker = from_.node(from_.value(id).maker);
+      if (operator_named(maker.op).way != Way::kRestride) break;
+      before.push_back(id = viewed_by(maker));
+    }
+    std::vector<size_t> views;
+    std::unordered_set<ValueId> seen(before.begin(), before.end());
+    seen.insert(entry.value);
+    for (size_t n = 0; n < entry.settled; ++n) {
+      const Node& node = from_.nodes()[n];
+      if (!looks(from_, node) || !seen.count(viewed_by(node))) continue;
+      views.push_back(n);
+      for (const ValueId id : node.outputs) seen.insert(id);
+    }
+    std::unordered_set<ValueId> needed;
+    for (size_t v = views.size(); v-- > 0;) {
+      const Node& node = from_.nodes()[views[v]];
+      const auto is_needed = [&](ValueId id) {
+        return id.valid() && (needed.count(id) || last_read_[id.index()] >= entry.settled);
+      };
+      if (std::any_of(node.outputs.begin(), node.outputs.end(), is_needed))
+        needed.insert(viewed_by(node));
+      else
+        views.erase(views.begin() + static_cast<std::ptrdiff_t>(v));
+    }
+    for (const ValueId id : before) {
+      if (!needed.count(id)) continue;
+      const types::TensorType& type = from_.value(id).type;
+      copy_.graph.add_node({.op = "aten::as_strided",
+                            .args = {names.at(entry.value), type.sizes, type.strides, type.offset},
+                            .outputs = {names[id] = copy_.graph.add_value(type)}});
+    }
+    for (const size_t n : views) {
+      Node view = as_view(from_.nodes()[n]);
+      view.grad = true;
+      copy_.add_node(std::move(view), names);
+      for (const ValueId id : from_.nodes()[n].outputs) {
+        if (id.valid() && !computed_.count(id)) copy_.renamed.at(id) = names.at(id);
+      }
+    }
+  }
+
+  const Graph& from_;
+  const std::span<const Entry> entries_, known_;
+  Copying copy_;
+  std::vector<ValueId> given_, numbers_;           ///< inputs: of the entries, of what is known
+  std::vector<size_t> last_read_;                  ///< of each value: by which node
+  std::unordered_map<ValueId, ValueId> computed_;  ///< of entries: what the program itself computes
 };
 
 }  // namespace
@@ -185,37 +306,7 @@ std::vector<Piece> cut_into_pieces(const Program& program, const std::vector<siz
 
 std::unique_ptr<Program> enter_at(const Program& program, std::span<const Entry> entries, std::span<const Entry> known,
                                   const std::vector<bool>& idle, std::span<const ValueId> outputs) {
-  const Graph& from = program.graph();
-  Copying copy(from);
-  for (const ValueId id : from.inputs()) copy.add_input(id);
-  std::vector<ValueId> given, numbers;
-  for (const Entry& entry : entries) given.push_back(copy.graph.add_input(from.value(entry.value).type, ""));
-  for (const Entry& entry : known) numbers.push_back(copy.graph.add_input(from.value(entry.value).type, ""));
-  const auto put = [&](ValueId into, ValueId value) {
-    const ValueId data = copy.graph.add_value(copy.graph.value(into).type);
-    copy.graph.add_node({.op = "aten::data", .args = {into}, .outputs = {data}, .grad = false});
-    copy.graph.add_node({.op = "aten::copy_", .args = {data, value, false}, .outputs = {data}, .grad = false});
-  };
-  for (const ValueId id : from.constants()) copy.add_constant(id);
-  std::unordered_map<ValueId, ValueId> computed;
-  for (size_t n = 0; n <= from.nodes().size(); ++n) {
-    for (size_t k = 0; k < known.size(); ++k)
-      if (known[k].complete == n) put(copy.renamed.at(known[k].value), numbers[k]);
-    for (size_t e = 0; e < entries.size(); ++e)
-      if (entries[e].complete == n)
-        computed[entries[e].value] = std::exchange(copy.renamed.at(entries[e].value), given[e]);
-    if (n == from.nodes().size()) break;
-    const Node& node = from.nodes()[n];
-    if (idle[n])
-      for (const ValueId id : node.outputs) copy.add_zeros(id);
-    else if (!node.outputs.empty() || operator_named(node.op).writes_anything)
-      copy.add_node(node);
-  }
-  for (const ValueId id : outputs) {
-    const auto entered = computed.find(id);
-    copy.graph.outputs.push_back(entered == computed.end() ? copy.renamed.at(id) : entered->second);
-  }
-  return std::make_unique<Program>(std::move(copy.graph), program.constants());
+  return std::make_unique<Program>(Entering(program, entries, known).run(idle, outputs), program.constants());
 }
 
 std::shared_ptr<Executable> make_chain(std::shared_ptr<Program> whole, std::vector<Piece> pieces,

@@ -2,6 +2,7 @@
 #include "aten/joint.h"
 
 #include <ATen/SavedTensorHooks.h>
+#include <ATen/SequenceNumber.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/stack.h>
 #include <c10/core/InferenceMode.h>
@@ -239,6 +240,7 @@ class Joining {
   void repeat_all(bool pieces) {
     for (size_t n = 0; n < from_.nodes().size(); ++n) {
       trace_.repeat_node(n);
+      sequence_numbers_.push_back(at::sequence_number::peek());
       repeat(n, pieces);
       made_.ends.push_back(trace_.graph().nodes().size());
       made_.is_same.push_back(differentiated(from_.nodes()[n]).name == from_.nodes()[n].op);
@@ -375,7 +377,7 @@ class Joining {
       const graph::Node& node = from_.node(maker);
       const Operator& op = operator_named(node.op);
       // The same tensor object, which looks otherwise now: a view where it was one.
-      if (op.way == Way::kRestride && !is_view(viewed(node))) return id;
+      if (op.way == Way::kRestride && !is_view(from_, viewed(node))) return id;
       // _unsafe_view shares memory, too, but autograd does not know: what is written to its result is no part of the
       // history of its argument.
       if (op.way != Way::kView && op.way != Way::kRestride) return id;
@@ -388,25 +390,19 @@ class Joining {
     }
   }
 
-  /// Whether torch calls it a view.
-  bool is_view(ValueId id) const {
+  /// The recorded tensor that came to this memory first.
+  ValueId memory(ValueId id) const {
     for (;;) {
-      const graph::NodeId maker = from_.value(id).maker;
-      if (!maker.valid()) return false;
-      const graph::Node& node = from_.node(maker);
-      const Operator& op = operator_named(node.op);
-      if (op.way != Way::kRestride) return op.way == Way::kView && node.op != "aten::detach";
-      id = viewed(node);
+      const graph::NodeId maker = from_.value(id = root(id)).maker;
+      if (!maker.valid() || operator_named(from_.node(maker).op).way != Way::kRestride) return id;
+      id = viewed(from_.node(maker));
     }
   }
 
   static ValueId viewed(const graph::Node& view) {
-    const Operator& op = operator_named(view.op);
-    size_t shared = 0;
-    while (shared < op.aliases.size() && !op.aliases[shared]) ++shared;
-    const auto* below = shared < view.args.size() ? std::get_if<ValueId>(&view.args[shared]) : nullptr;
-    if (!below || !below->valid()) impossible(view.op, " is a view of several tensors");
-    return *below;
+    const ValueId below = viewed_by(view);
+    if (!below.valid()) impossible(view.op, " is a view of several tensors");
+    return below;
   }
 
   void find_roots() {
@@ -491,10 +487,10 @@ class Joining {
     for (size_t o = 0; o < on_the_way.size(); ++o) {
       if (!on_the_way[o]) continue;
       const ValueId value = from_.outputs[o];
-      const auto last = written.find(root(value));
+      const auto last = written.find(memory(value));
       const size_t made = from_.value(value).maker.index() + 1;
-      made_.stops.push_back(
-          {.output = o, .value = value, .complete = last == written.end() ? made : std::max(made, last->second)});
+      const size_t complete = last == written.end() ? made : std::max(made, last->second);
+      made_.stops.push_back({.output = o, .value = value, .settled = settled(value, complete), .complete = complete});
     }
     std::stable_sort(made_.stops.begin(), made_.stops.end(), [&](const Joint::Stop& a, const Joint::Stop& b) {
       return height(tensors_[a.value.index()]) < height(tensors_[b.value.index()]);
@@ -503,6 +499,16 @@ class Joining {
       stops[autograd::impl::gradient_edge(tensors_[made_.stops[s].value.index()])] = s;
     find_behind({seen.begin(), seen.end()}, stops);
     find_order();
+  }
+
+  /// The count of nodes after which its history is what it is in the end. What is written without gradients changes
+  /// none but those of views, which torch makes again.
+  size_t settled(ValueId value, size_t complete) const {
+    if (is_view(from_, value)) return complete;
+    const uint64_t number = tensors_[value.index()].grad_fn()->sequence_nr();
+    const auto next = std::upper_bound(sequence_numbers_.begin(), sequence_numbers_.end(), number);
+    return std::clamp(static_cast<size_t>(next - sequence_numbers_.begin()), from_.value(value).maker.index() + 1,
+                      complete);
   }
 
   /// Which outputs stand beside the way of a gradient: another result of their operator lies on it.
@@ -589,7 +595,7 @@ class Joining {
       std::vector<bool>& older = made_.is_older.emplace_back();
       if (!output.valid()) continue;
       const ValueId bottom = root(output);
-      const auto last = written.find(bottom);
+      const auto last = written.find(memory(output));
       for (ValueId id = output; id != bottom; id = viewed(from_.node(from_.value(id).maker)))
         older.push_back(last != written.end() && from_.value(id).maker.index() + 1 < last->second);
     }
@@ -604,7 +610,7 @@ class Joining {
     for (const at::Tensor& tensor : tensors_) made_.requires_grad.push_back(tensor.defined() && tensor.requires_grad());
   }
 
-  /// Of each tensor whose memory is written to: the count of nodes up to the last that does.
+  /// Of each memory that is written to: the count of nodes up to the last that does.
   std::unordered_map<ValueId, size_t> last_writes() const {
     std::unordered_map<ValueId, size_t> last;
     for (size_t n = 0; n < from_.nodes().size(); ++n) {
@@ -612,7 +618,7 @@ class Joining {
       const Operator& op = operator_named(node.op);
       for (size_t a = 0; op.writes_anything && a < node.args.size(); ++a)
         if (const auto* written = std::get_if<ValueId>(&node.args[a]); op.writes[a] && written && written->valid())
-          last[root(*written)] = n + 1;
+          last[memory(*written)] = n + 1;
     }
     return last;
   }
@@ -811,8 +817,9 @@ class Joining {
   Trace trace_;
   Joint made_;
   size_t forward_nodes_ = 0;
-  std::vector<at::Tensor> tensors_;  // of each value of the program
-  std::vector<bool> read_;           // whether somebody reads it
+  std::vector<uint64_t> sequence_numbers_;  // of each node of the program: what torch gave to the next function
+  std::vector<at::Tensor> tensors_;         // of each value of the program
+  std::vector<bool> read_;                  // whether somebody reads it
   std::vector<at::Tensor> inputs_, roots_;
   std::vector<bool> outside_;  // of each root: an input or a constant
 };

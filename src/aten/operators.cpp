@@ -276,4 +276,21 @@ const Operator& operator_named(const std::string& name) {
   return operator_of(*handle);
 }
 
+graph::ValueId viewed_by(const graph::Node& view) {
+  const Operator& op = operator_named(view.op);
+  const size_t shared = static_cast<size_t>(std::find(op.aliases.begin(), op.aliases.end(), true) - op.aliases.begin());
+  const auto* below = shared < view.args.size() ? std::get_if<graph::ValueId>(&view.args[shared]) : nullptr;
+  return below ? *below : graph::ValueId();
+}
+
+bool is_view(const graph::Graph& graph, graph::ValueId id) {
+  while (id.valid() && graph.value(id).maker.valid()) {
+    const graph::Node& node = graph.node(graph.value(id).maker);
+    const Operator& op = operator_named(node.op);
+    if (op.way != Way::kRestride) return op.way == Way::kView && node.op != "aten::detach";
+    id = viewed_by(node);
+  }
+  return false;
+}
+
 }  // namespace magneto::aten

@@ -91,4 +91,9 @@ const Operator& operator_of(const c10::OperatorHandle& handle);
 /// By its name with overload. Throws base::Fault when torch has none.
 const Operator& operator_named(const std::string& name);
 
+/// What a view (kView, kRestride) looks at; invalid where that is several tensors.
+graph::ValueId viewed_by(const graph::Node& view);
+/// Whether torch calls it a view.
+bool is_view(const graph::Graph& graph, graph::ValueId id);
+
 }  // namespace magneto::aten

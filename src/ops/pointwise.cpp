@@ -10,6 +10,8 @@ namespace magneto::ops {
 
 namespace {
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
 bool is_bool(const Operand& one) { return one.type.dtype == Dtype::kBool; }
 
 // The factor of add and sub: a bool only for bools, a float only for floats.
@@ -214,10 +216,15 @@ Element division_body(Body& b) {
   return *text(b.call, 2) == "floor" ? scaled_by<loop::Op::kFloorDiv>(b) : scaled_by<loop::Op::kTruncDiv>(b);
 }
 
-// The exponents that torch computes without pow.
+// The exponents that torch computes without pow. Those of a root are powers in its kernel for f16 on a CPU.
 Element power_body(Body& b) {
   b.promote({0, 1});
   const Element x = b.x(0);
+  const bool by_pow = b.type.dtype == Dtype::kF16 && b.on_cpu();
+  const auto root = [&] {
+    return by_pow ? where(x == -kInfinity, x.number(kInfinity), sqrt(x) + 0.0) : sqrt(x);  // -0.0 + 0.0 is 0.0
+  };
+  const auto inverse_root = [&] { return by_pow ? 1.0 / root() : rsqrt(x); };
   if (takes_real(b.call, 1)) {
     const Element rounded = b.x(1);
     const Dtype computed = std::exchange(b.dtype, Dtype::kF64);
@@ -225,7 +232,7 @@ Element power_body(Body& b) {
     b.dtype = computed;
     Element power = where(exponent == 1, x, pow(x, rounded));
     power = where(exponent == 2, x * x, where(exponent == 3, x * x * x, power));
-    power = where(exponent == 0.5, sqrt(x), where(exponent == -0.5, rsqrt(x), power));
+    power = where(exponent == 0.5, root(), where(exponent == -0.5, inverse_root(), power));
     return where(exponent == -1, 1.0 / x, where(exponent == -2, 1.0 / (x * x), power));
   }
   const auto exponent = real(b.call, 1);
@@ -234,8 +241,8 @@ Element power_body(Body& b) {
   if (*exponent == 2) return x * x;
   if (*exponent == 3) return x * x * x;
   if (types::is_floating(b.dtype)) {
-    if (*exponent == 0.5) return sqrt(x);
-    if (*exponent == -0.5) return rsqrt(x);
+    if (*exponent == 0.5) return root();
+    if (*exponent == -0.5) return inverse_root();
     if (*exponent == -1) return 1.0 / x;
     if (*exponent == -2) return 1.0 / (x * x);
   }
@@ -253,7 +260,6 @@ Element fmax_of(Element a, Element b) { return where(is_nan(a), b, where(is_nan(
 Element fmin_of(Element a, Element b) { return where(is_nan(a), b, where(is_nan(b), a, min(a, b))); }
 // By the larger one, so that no square overflows.
 Element hypot_of(Element a, Element b) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const Element most = max(abs(a), abs(b)), least = min(abs(a), abs(b)), ratio = least / most;
   const Element finite = where(most == 0, most, most * sqrt(1 + ratio * ratio));
   return where((abs(a) == kInfinity) | (abs(b) == kInfinity), a.number(kInfinity), finite);  // also beside a NaN

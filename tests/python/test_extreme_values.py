@@ -1,5 +1,7 @@
 """Reductions and norms of huge, tiny, infinite and missing numbers: finite where eager is finite, and as near to the truth."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -167,3 +169,17 @@ def test_numbers_below_all_normal_ones(name):
     c = magneto.compile(f)
     for _ in range(3):
         torch.testing.assert_close(c(x), f(x), rtol=1e-5, atol=1e-45 if name != "selu" else 3e-45)
+
+
+@pytest.mark.parametrize("exponent", [0.5, -0.5, -1, -2, 2, 3, 1.5])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_powers_at_the_ends(dtype, exponent):
+    """torch computes some of them as roots, which have other signs and another answer for -inf; f16 never on a CPU."""
+    x = torch.tensor([-math.inf, math.inf, -0.0, 0.0, math.nan, -1.0, -2.0, 1.0, 7.3] * 8, device=DEVICE).to(dtype)
+    powers = [lambda x: x.pow(exponent), lambda x, e: x.pow(e)]
+    for power, others in zip(powers, ([()], [(2.5,), (1.25,), (exponent,)])):
+        compiled = magneto.compile(power)
+        for other in others * 2:
+            want, have = power(x, *other), compiled(x, *other)
+            torch.testing.assert_close(have, want, equal_nan=True)
+            assert torch.equal(have.signbit() | want.isnan(), want.signbit() | want.isnan())

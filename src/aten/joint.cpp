@@ -316,10 +316,11 @@ class Joining {
     for (size_t a = 0; a < node.args.size(); ++a) stack.push_back(boxed(node.args[a], op.arguments[a]));
     const bool in_python = is_differentiated_in_python(node, op, stack);
     if (in_python && !pieces) impossible(node.op, Joint::kPythonGradient);
-    // Eager makes such a view's history again, of its strides; the history of the root ends here.
+    // Eager makes the history of a view again, of its strides, and that of its root ends here; that of another tensor
+    // stays, and is about the shape that it had.
     if (const bool restrides = op.way == Way::kRestride && !node.grad && !stack.empty() && stack[0].isTensor();
-        restrides && stack[0].toTensor().is_view() && stack[0].toTensor().requires_grad())
-      impossible(node.op, " changes a view that needs a gradient, without gradients");
+        restrides && stack[0].toTensor().requires_grad())
+      impossible(node.op, " changes a tensor that needs a gradient, without gradients");
     {
       c10::AutoGradMode grad_mode(node.grad);
       std::optional<c10::impl::ExcludeDispatchKeyGuard> below_autograd;

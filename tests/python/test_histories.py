@@ -10,17 +10,17 @@ import torch
 import magneto
 
 STEPS = [
-    "v = a.view(-1)", "w = v[2:]", "u = a[1:]", "c = a.clone()", "e = a.detach()", "with torch.no_grad(): u = a[:2]",
-    "a.t_()", "v.unsqueeze_(0)", "w.unsqueeze_(0)", "u.transpose_(0, 1)",
-    "a.mul_(2)", "v.mul_(2)", "w.add_(1)", "u.mul_(3)", "c.mul_(2)", "e.mul_(2)", "with torch.no_grad(): a.mul_(1.5)",
-    "out.append(v * 3)", "out.append(w * 5)", "out.append(u * 7)", "out.append(a * 11)", "out.append(e * 2)", "out.append(v)", "out.append(u)", "out.append(c)",
+    "v = a.view(-1)", "w = v[2:]", "u = a[1:]", "c = a.clone()", "e = a.detach()", "s = a.mean()", "with torch.no_grad(): u = a[:2]",
+    "a.t_()", "with torch.no_grad(): a.unsqueeze_(0)", "v.unsqueeze_(0)", "w.unsqueeze_(0)", "u.transpose_(0, 1)",
+    "a.mul_(2)", "v.mul_(2)", "w.add_(1)", "u.mul_(3)", "c.mul_(2)", "e.mul_(2)", "v.div_(s + 3)", "u.mul_(s)", "with torch.no_grad(): a.mul_(1.5)",
+    "out.append(v * 3)", "out.append(w * 5)", "out.append(u * 7)", "out.append(a * 11)", "out.append(e * 2)", "out.append(v)", "out.append(u)", "out.append(c)", "out.append(s)", "out.append(a.sin())",
 ]
 
 
 def program(rng):
     lines, known = [], {"a"}
     for _ in range(rng.randint(2, 8)):
-        reads = lambda step: set(re.findall(r"\b[acevuw]\b", re.sub(r"\b\w = ", "", step)))
+        reads = lambda step: set(re.findall(r"\b[acesuvw]\b", re.sub(r"\b\w = ", "", step)))
         step = rng.choice([step for step in STEPS if reads(step) <= known])
         lines.append(step)
         known |= set(re.findall(r"\b(\w) = ", step))

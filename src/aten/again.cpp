@@ -100,6 +100,12 @@ class Repeating {
     return id;
   }
   ValueId root_of(size_t stop) const { return joint_.roots[joint_.outputs[joint_.stops[stop].output].root].value; }
+  /// Then it is a look at the root's elements, by strides.
+  bool has_dtype_of_root(size_t stop) const {
+    const auto dtype = [&](ValueId id) { return plan_.program->graph().value(id).type.dtype; };
+    return dtype(joint_.stops[stop].value) ==
+           dtype(joint_.roots[joint_.outputs[joint_.stops[stop].output].root].recorded);
+  }
   bool is_forward(ValueId id) const {
     const graph::NodeId maker = graph_.value(id).maker;
     return !maker.valid() || maker.index() < forward_;
@@ -194,8 +200,7 @@ class Repeating {
         for (const size_t stop : stops_at_[id.index()]) {
           if (!there_.looked[stop] || there_.stops[stop] || root_that_is_there(plan_, there_, stop) != Joint::kNone)
             continue;
-          const bool itself = joint_.outputs[joint_.stops[stop].output].view == Joint::kNone;
-          if (itself && know(id, inputs_ + stop)) continue;
+          if (has_dtype_of_root(stop) && know(id, inputs_ + stop)) continue;
           is_wrong_[id.index()] = true;
           if (is_required_[id.index()]) lack("an output is no more what it was");
         }

@@ -77,6 +77,16 @@ class VersionsAsTheyWere {
   std::vector<std::pair<c10::VariableVersion, uint32_t>> before_;
 };
 
+// The node of a tensor of the caller's. One of several views (unbind) that was written to has none any more, and torch
+// raises who asks: not us, whom nobody sees. What was computed from it before goes where it went.
+NodePtr history_of(const at::Tensor& tensor) {
+  try {
+    return tensor.grad_fn();
+  } catch (const c10::Error&) {
+    return autograd::impl::get_autograd_meta(tensor)->grad_fn_;
+  }
+}
+
 void add_conditions(const std::vector<types::Condition>& some, std::vector<types::Condition>& to) {
   for (const types::Condition& condition : some)
     if (std::find(to.begin(), to.end(), condition) == to.end()) to.push_back(condition);
@@ -347,7 +357,7 @@ std::optional<Since> MagnetoBackward::changes(const std::vector<bool>& through, 
     const auto alive = stop.original.tensor.lock();
     if (!alive) return std::nullopt;
     const at::Tensor tensor(alive);
-    return autograd::Edge(tensor.grad_fn(), static_cast<uint32_t>(tensor.output_nr()));
+    return autograd::Edge(history_of(tensor), static_cast<uint32_t>(tensor.output_nr()));
   };
   const auto is_detached = [&](const Stop& stop) {
     const auto edge = edge_of(stop);
@@ -788,17 +798,19 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
     const auto whole = [&](size_t of) {
       return original(stops[of].original, "output " + std::to_string(plan_->joint.stops[of].output));
     };
+    const FunctionalJoint::Root& of = plan_->joint.roots[plan_->joint.outputs[stop.output].root];
     if (there.stops[s])
       inputs.push_back(whole(s));
     else if (const size_t root = root_that_is_there(*plan_, there, s); root != Joint::kNone)
       inputs.push_back(view_again(whole(root), plan_->joint.stops[root].value, stop.value, edge()));
-    else if (const FunctionalJoint::Root& of = plan_->joint.roots[plan_->joint.outputs[stop.output].root];
-             of.from == FunctionalJoint::Root::From::kInput)
+    else if (of.from == FunctionalJoint::Root::From::kInput)
       inputs.push_back(view_again(inputs[of.index], graph.inputs()[of.index], stop.value, edge()));
-    else {
-      if (std::find(plan.into.begin(), plan.into.end(), originals.size() + s) == plan.into.end())
-        empty.push_back(inputs.size());
+    else if (std::find(plan.into.begin(), plan.into.end(), originals.size() + s) == plan.into.end()) {
+      empty.push_back(inputs.size());
       inputs.push_back(stand_in(stop.value, originals.size() + s, edge()));
+    } else {
+      inputs.push_back(
+          view_again(stand_in(of.recorded, originals.size() + s, autograd::Edge()), of.recorded, stop.value, edge()));
     }
   }
   for (at::Tensor& input : inputs)
@@ -845,6 +857,7 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
   if (!will_do) {  // whoever saved one of them refuses from now on
     for (size_t k = again.size() - plan.spoilt; k < again.size(); ++k) again[k].unsafeGetTensorImpl()->bump_version();
     for (const size_t k : empty) inputs[k].unsafeGetTensorImpl()->bump_version();
+    again.resize(again.size() - plan.spoilt);
   }
   if (c10::GradMode::is_enabled()) lead_to_roots(results, again, there_before);
   return results;

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "base/violation.h"
 #include "graph/settle.h"
+#include "types/overlap.h"
 
 namespace magneto::aten {
 
@@ -160,7 +161,13 @@ class Arranging {
             return;
           }
           way.push_back(id);
-          id = std::get<ValueId>(values_.graph.node(maker).args.at(0));
+          // Its gradient is divided among elements that share a place, and not every look at memory was recorded so.
+          const Node& node = values_.graph.node(maker);
+          id = std::get<ValueId>(node.args.at(0));
+          if (node.op == "aten::as_strided" && !types::has_distinct_elements(values_.graph.value(id).type)) {
+            made_.reason = "an output looks by strides at elements that share memory";
+            return;
+          }
         }
         const std::vector<bool>& is_older = joint_.is_older[o];
         for (size_t k = 0; k < way.size(); ++k)

@@ -61,3 +61,63 @@ def test_as_in_eager(seed):
                 if want != "refused":
                     torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-5, msg=lambda m: f"{text}\ncreate_graph={create_graph}, {list(chosen)}\n{m}")
     magneto.reset()
+
+
+def unbound(x):
+    a = x.sin()
+    b, c = a.unbind(0)
+    return a, b, c, c * 2
+
+
+def in_chunks(x):
+    b, c = (x * 2).chunk(2)
+    return b, c, b.sin(), c * b
+
+
+def split(x):
+    a = x.exp()
+    b, c = a.split([1, 1])
+    return b, c, b * 3
+
+
+def viewed_without_gradients(x):
+    a = x.exp()
+    with torch.no_grad():
+        b = a[:1]
+    return a, b, a * 2
+
+
+def quietly(change):
+    with torch.no_grad():
+        change()
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("grad_mode", [False, True])
+@pytest.mark.parametrize("program", [unbound, in_chunks, split, viewed_without_gradients])
+def test_outputs_that_are_written_to_after_the_call(program, grad_mode, create_graph):
+    """Torch refuses to tell the history of one of several views that was written to: nobody has asked."""
+    compiled = magneto.compile(program)
+
+    def gradient(f, changed, chosen):
+        x = torch.arange(1.0, 7).div(7).reshape(2, 3).requires_grad_()
+        try:
+            outs = f(x * 1)
+            end = outs[chosen].sum()
+            (lambda c: c() if grad_mode else quietly(c))(lambda: outs[changed].add_(1))
+            gradients = list(torch.autograd.grad(end, [x], create_graph=create_graph))
+            if create_graph and gradients[0].requires_grad:
+                gradients += torch.autograd.grad(gradients[0].sin().sum(), [x], allow_unused=True)
+            return gradients
+        except RuntimeError:
+            return "refused"
+
+    count = len(program(torch.ones(2, 3)))
+    for changed in range(count):
+        for chosen in range(count):
+            want = gradient(program, changed, chosen)
+            for _ in range(2):
+                have = gradient(compiled, changed, chosen)
+                assert (have == "refused") == (want == "refused"), (changed, chosen)
+                if want != "refused":
+                    torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-5)

@@ -29,19 +29,36 @@ def two_that_saved_their_results(x, y):
     return a + 0, (a * y).exp()
 
 
+def older_views(x, y):
+    a = x.sin()
+    b = a.t()
+    a.mul_(a > 0)
+    return y.sin() * x, b
+
+
+def views_of_results_that_were_saved(x, y):
+    a = x.softmax(-1)[...]
+    return a, (y + a) / (a + 3)
+
+
 CHANGES = {"nothing": lambda ins, outs: None, "shape of the first": lambda ins, outs: outs[0].t_(), "the first": lambda ins, outs: outs[0].mul_(2),
            "the last": lambda ins, outs: outs[-1].mul_(2), "x": lambda ins, outs: ins[0].mul_(1.5), "y": lambda ins, outs: ins[1].mul_(1.5),
-           "shape of the second": lambda ins, outs: outs[1].t_()}
+           "shape of the second": lambda ins, outs: outs[1].t_(), "the first is gone": lambda ins, outs: outs.pop(0)}
 
 
-def gradients(function, change, ends, wanted, again):
+def gradients(function, change, ends, wanted, again, looks=False):
     torch.manual_seed(0)
     leaves = [torch.randn(3, requires_grad=True) for _ in range(2)]
     ins = [leaf * 1 for leaf in leaves]
     try:
-        outs = function(*ins)
+        outs = list(function(*ins))
+        if looks:
+            for out in outs:
+                out.grad_fn
+                out.register_hook(lambda g: None)
+        used = [outs[k] * 1 for k in ends] if looks or change is CHANGES["the first is gone"] else None
         change(ins, outs)
-        first = torch.autograd.grad([outs[k] for k in ends], [leaves[k] for k in wanted], [torch.linspace(1, 2, 3) for _ in ends],
+        first = torch.autograd.grad(used or [outs[k] for k in ends], [leaves[k] for k in wanted], [torch.linspace(1, 2, 3) for _ in ends],
                                     create_graph=bool(again), allow_unused=True)
         more = [g.pow(2).sum() for g in first if g is not None and g.requires_grad]
         second = torch.autograd.grad(more, [leaves[k] for k in again], allow_unused=True) if more and again else ()
@@ -50,16 +67,18 @@ def gradients(function, change, ends, wanted, again):
     return [g if g is None else g.detach() for g in (*first, *second)]
 
 
+@pytest.mark.parametrize("looks", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("function", [result_and_product, three_in_a_row, each_of_the_one_before, two_that_saved_their_results])
-def test_gradients_that_are_asked_for(function, change):
+@pytest.mark.parametrize("function", [result_and_product, three_in_a_row, each_of_the_one_before, two_that_saved_their_results,
+                                      older_views, views_of_results_that_were_saved])
+def test_gradients_that_are_asked_for(function, change, looks):
     compiled = magneto.compile(function)
     for ends in ([0], [1], [-1], [0, 1], [0, -1]):
         for wanted in ([0], [1], [0, 1]):
             for again in ([], [0], [1], [0, 1]):
-                want = gradients(function, CHANGES[change], ends, wanted, again)
+                want = gradients(function, CHANGES[change], ends, wanted, again, looks)
                 for _ in range(2):
-                    have = gradients(compiled, CHANGES[change], ends, wanted, again)
+                    have = gradients(compiled, CHANGES[change], ends, wanted, again, looks)
                     at = (ends, wanted, again)
                     assert type(have) is type(want), (at, want, have)
                     if isinstance(want, str):

@@ -51,6 +51,11 @@ def _exit_region(self, exc_type, exc_value, traceback):
         torch.ops.profiler._record_function_exit(self.record)
 
 
+def _log_again(logger, level, message, args, path, line, function, extra):
+    """logger._log of a replay: as of the line that was recorded."""
+    logger.handle(logger.makeRecord(logger.name, level, path, line, message, args, None, function, extra))
+
+
 def _vars(*objects):
     """vars(object) is object.__dict__."""
     if len(objects) == 1 and hasattr(objects[0], "__dict__"):

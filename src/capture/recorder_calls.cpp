@@ -70,6 +70,11 @@ bool is_import_module(PyFunctionObject* function) {
   return is_text(function->func_qualname, "import_module") && is_text(function->func_module, "importlib");
 }
 
+/// logging.Logger._log, where every message of an enabled logger goes.
+bool is_log(PyFunctionObject* function) {
+  return is_text(function->func_qualname, "Logger._log") && is_text(function->func_module, "logging");
+}
+
 /// torch.compiler.is_compiling and its other names.
 bool asks_for_a_compiler(PyFunctionObject* function) {
   if (!is_text(function->func_qualname, "is_compiling") && !is_text(function->func_qualname, "is_dynamo_compiling"))
@@ -197,6 +202,7 @@ PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject
     PyErr_Clear();
     return stop(self, Stop::kImport, "");
   }
+  if (is_log(reinterpret_cast<PyFunctionObject*>(function))) return call_log(self, function, args, nargsf, kwnames);
   if (tells_of_a_device(function) && PyVectorcall_NARGS(nargsf) > 0 && args[0] != Py_None)
     return call_of_a_device(self, function, args, nargsf, kwnames);
   PyObject* result = PyObject_Vectorcall(function, args, nargsf, kwnames);

@@ -179,6 +179,64 @@ PyObject* Recorder::call_warning(Activation& self, PyObject* callable, PyObject*
   return result;
 }
 
+/// A dict of values.
+static bool holds_values(PyObject* object) {
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  if (!PyDict_CheckExact(object)) return false;
+  while (PyDict_Next(object, &position, &key, &value))
+    if (!is_value(key) || !is_value(value)) return false;
+  return true;
+}
+
+// logger._log(level, message, args): told again at each replay, as of the same line. Whether the logger is enabled was
+// asked, and guarded, before.
+PyObject* Recorder::call_log(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf,
+                             PyObject* kwnames) {
+  const auto refuse = [&] { return stop(self, Stop::kEffect, "logging"); };
+  const size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
+  if (positional != 4 || !is_outside(args[0]) || !PyLong_CheckExact(args[1]) || !is_value(args[2]) ||
+      !PyTuple_CheckExact(args[3]))
+    return refuse();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[3]); ++i)
+    if (!is_value(PyTuple_GET_ITEM(args[3], i))) return refuse();
+  long levels = 1;
+  PyObject* extra = Py_None;
+  for (size_t i = positional; i < total_count(nargsf, kwnames); ++i) {
+    PyObject* const name = PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - positional));
+    if (PyUnicode_CompareWithASCIIString(name, "stacklevel") == 0 && PyLong_CheckExact(args[i]))
+      levels = PyLong_AsLong(args[i]);
+    else if (PyUnicode_CompareWithASCIIString(name, "extra") == 0 && holds_values(args[i]) && slot_known(self, args[i]))
+      extra = args[i];
+    else if (args[i] != Py_None && args[i] != Py_False)  // an exception, a stack
+      return refuse();
+  }
+  auto* const own = reinterpret_cast<PyCodeObject*>(reinterpret_cast<PyFunctionObject*>(function)->func_code);
+  const auto is_of_logging = [&](Activation& frame) {
+    return PyUnicode_Compare(frame.code()->co_filename, own->co_filename) == 0;
+  };
+  Activation* where = &self;
+  while (where && (is_of_logging(*where) || --levels > 0)) where = where == &root_ ? nullptr : where->outer();
+  static PyObject* const again = [] {
+    const Ref module = Ref::take(PyImport_ImportModule("magneto._substitutes"));
+    PyObject* const found = module ? PyObject_GetAttrString(module.get(), "_log_again") : nullptr;
+    PyErr_Clear();
+    return found;
+  }();
+  if (!where || !again) return refuse();
+  PyObject* result = call_unrecorded(function, args, nargsf, kwnames);  // handlers may be Python code
+  if (!result) {
+    const ErrorAside aside;
+    invalidate(self, Stop::kRaised, "logging");
+    return nullptr;
+  }
+  const Ref line = Ref::take(PyLong_FromLong(where->current_line()));
+  PyObject* const repeated[] = {
+      args[0], args[1], args[2], args[3], where->code()->co_filename, line.get(), where->code()->co_name, extra};
+  if (line) record_call(again, repeated, std::size(repeated));
+  return result;
+}
+
 // Reads were answered as the recording's own objects were at that time. Where an effect had changed one of them, the
 // others stood as before: so no other may be that object at a later call. An object's attributes are also the entries
 // of its dict.

@@ -206,7 +206,8 @@ class Entering {
     std::vector<size_t> views;
     std::unordered_set<ValueId> seen(before.begin(), before.end());
     seen.insert(entry.value);
-    for (size_t n = 0; n < entry.settled; ++n) {
+    const graph::NodeId first = from_.value(before.empty() ? entry.value : before.back()).maker;
+    for (size_t n = first.valid() ? first.index() + 1 : 0; n < entry.settled; ++n) {
       const Node& node = from_.nodes()[n];
       if (!looks(from_, node) || !seen.count(viewed_by(node))) continue;
       views.push_back(n);
@@ -234,9 +235,8 @@ class Entering {
       Node view = as_view(from_.nodes()[n]);
       view.grad = true;
       copy_.add_node(std::move(view), names);
-      for (const ValueId id : from_.nodes()[n].outputs) {
+      for (const ValueId id : from_.nodes()[n].outputs)
         if (id.valid() && !computed_.count(id)) copy_.renamed.at(id) = names.at(id);
-      }
     }
   }
 

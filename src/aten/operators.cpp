@@ -168,6 +168,7 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
     arguments.push_back(kind_of(argument));
     aliases.push_back(alias != nullptr);
     writes.push_back(alias && alias->isWrite());
+    takes_out = takes_out || argument.is_out();
   }
   add_silent_writes(base, writes);
   if (declared)

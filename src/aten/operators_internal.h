@@ -47,6 +47,7 @@ struct Operator {
   size_t returns = 0;
   bool gives_numbers = false;  ///< beside tensors
   bool writes_anything = false;
+  bool takes_out = false;          ///< a tensor that is given by out=, and may be resized
   bool bumps_versions = false;     ///< of the tensors it writes, itself: autograd's kernels do not do it
   bool factory = false;            ///< torch's Python functions run it below autograd: no version is counted
   bool random = false;             ///< draws from a generator

@@ -112,7 +112,6 @@ class Recording {
         return refuse("it has no gradient of its own; register one for it");
     }
     if (!results || (!state_.symbols && is_untried())) return try_at_once();
-    if (!state_.symbols && !by_rule_ && op_.way == Way::kRecord && resizes_out(*results)) return run_at_once();
     commit(*results);
     return true;
   }
@@ -120,14 +119,6 @@ class Recording {
  private:
   c10::ArrayRef<c10::IValue> arguments() const {
     return c10::ArrayRef<c10::IValue>(stack_.data() + begin_, op_.arguments.size());
-  }
-
-  // A tensor that is given by out= and has other sizes. Its new strides are the kernel's: torch's shape kernel has
-  // others where a size is one.
-  bool resizes_out(const std::vector<ops::Result>& results) const {
-    return std::any_of(results.begin(), results.end(), [&](const ops::Result& result) {
-      return result.kind == Kind::kSame && !(state_.graph.value(value_at(result.of, result.item)).type == result.type);
-    });
   }
 
   const char* unrecordable() const {
@@ -475,7 +466,9 @@ class Recording {
       by_rule_ = true;
       return ruled;
     }
-    if (!state_.symbols && is_untried()) return std::nullopt;  // torch's shape kernel would warn where the kernel does
+    // torch's shape kernel would warn where the kernel does, and it has other strides for a tensor that is given by
+    // out= and resized, where a size is one.
+    if (!state_.symbols && (op_.takes_out || is_untried())) return std::nullopt;
     if (state_.symbols) fix_arguments();
     Internal ours(state_);
     Results results = op_.way == Way::kView || op_.way == Way::kRestride ? results_by_view(op_, arguments())

@@ -142,6 +142,7 @@ constexpr Row kRows[] = {
     {CallClass::kContextGet, "_contextvars.ContextVar.get"},
     {CallClass::kIgnore, "torch._C._log_api_usage_once torch._C._log_api_usage_metadata"},
     {CallClass::kWarn, "_warnings.warn"},
+    {CallClass::kPrint, "builtins.print"},
     {CallClass::kTypeCall, "type.__call__"},
     {CallClass::kNew,
      "object.__new__ dict.__new__ tuple.__new__ list.__new__ collections.OrderedDict.__new__ int.__new__ str.__new__ "

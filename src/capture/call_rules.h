@@ -32,6 +32,7 @@ enum class CallClass : unsigned char {
   kReduce,      ///< object.__reduce_ex__: reads the whole instance dict
   kAutograd,    ///< apply of a custom autograd.Function: makes a ctx, calls forward
   kWarn,        ///< warnings.warn
+  kPrint,       ///< print
   kOperator,    ///< operator.add and its like, abs, pow: what operator_call says
 };
 

@@ -330,6 +330,7 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* call_getattr(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames,
                          PyObject* bound);
   PyObject* call_warning(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  PyObject* call_print(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_log(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_effect(Activation& self, PyObject* callable, CallClass cls, PyObject* const* args, size_t nargsf,
                         PyObject* kwnames, PyObject* bound);

@@ -941,6 +941,8 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
     }
     case CallClass::kWarn:
       return call_warning(self, callable, args, nargsf, kwnames);
+    case CallClass::kPrint:
+      return call_print(self, callable, args, nargsf, kwnames);
     case CallClass::kIgnore:
       return raw();
     case CallClass::kTypeCall: {

@@ -179,6 +179,41 @@ PyObject* Recorder::call_warning(Activation& self, PyObject* callable, PyObject*
   return result;
 }
 
+// print(...) of what does not change any more: printed again by each replay, when the graph has run. Whoever raises
+// before it in eager raises in the replay, too, and eager repeats the call.
+PyObject* Recorder::call_print(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                               PyObject* kwnames) {
+  const size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
+  const auto is_printed = [&](PyObject* object) {
+    if (is_value(object)) return true;
+    if (!PyTuple_CheckExact(object) && Py_TYPE(object) != size_type()) return compared_whole(object) == Whole::kValue;
+    return std::all_of(&PyTuple_GET_ITEM(object, 0), &PyTuple_GET_ITEM(object, 0) + PyTuple_GET_SIZE(object), is_value);
+  };
+  bool is_plain = true;
+  for (size_t i = 0; is_plain && i < positional; ++i) is_plain = is_printed(args[i]) && slot_known(self, args[i]);
+  const Ref words = Ref::take(PyDict_New());
+  for (size_t i = positional; words && is_plain && i < total_count(nargsf, kwnames); ++i) {
+    PyObject* const name = PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - positional));
+    is_plain = is_value(args[i]) && PyDict_SetItem(words.get(), name, args[i]) == 0;
+    specialise(args[i]);
+  }
+  if (!is_plain) return stop(self, Stop::kOpaqueCall, "print");
+  Ref again = Ref::share(callable);
+  if (kwnames) {
+    static PyObject* const partial = PyObject_GetAttrString(PyImport_ImportModule("functools"), "partial");
+    const Ref one = Ref::take(PyTuple_Pack(1, callable));
+    again = Ref::take(one ? PyObject_Call(partial, one.get(), words.get()) : nullptr);
+  }
+  PyObject* result = again ? call_unrecorded(callable, args, nargsf, kwnames) : nullptr;  // a stream may be Python code
+  if (!result) {
+    const ErrorAside aside;
+    invalidate(self, Stop::kRaised, "print");
+    return nullptr;
+  }
+  record_call(again.get(), args, positional);
+  return result;
+}
+
 /// A dict of values.
 static bool holds_values(PyObject* object) {
   PyObject *key, *value;
@@ -204,6 +239,7 @@ PyObject* Recorder::call_log(Activation& self, PyObject* function, PyObject* con
   PyObject* extra = Py_None;
   for (size_t i = positional; i < total_count(nargsf, kwnames); ++i) {
     PyObject* const name = PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - positional));
+    specialise(args[i]);
     if (PyUnicode_CompareWithASCIIString(name, "stacklevel") == 0 && PyLong_CheckExact(args[i]))
       levels = PyLong_AsLong(args[i]);
     else if (PyUnicode_CompareWithASCIIString(name, "extra") == 0 && holds_values(args[i]) && slot_known(self, args[i]))

@@ -326,7 +326,7 @@ KINDS = {
         sorted(v, reverse=True) ; [n for n in v if n > 1] ; {n: x for n in v} ; next(iter(v)) ; next((n for n in v if n > 1), None) ; not v
         isinstance(v, list) ; type(v) ; [a - b for a, b in itertools.pairwise(v)] ; copy.copy(v) ; v[::-1] ; v.index(2) ; bool(v) ; [v, v][0] is v
         x.split(v) ; x.new_tensor(v) ; torch.as_tensor(v) ; torch.LongTensor(v) ; numpy.array(v).sum() ; list(itertools.product(v, v)) ; v < [2]
-        collections.Counter(v) ; collections.deque(v)[0] ; max(v, default=3) ; print(end="") or v[0] ; [[n] * n for n in v] ; x * v[0] + v[1]
+        collections.Counter(v) ; collections.deque(v)[0] ; max(v, default=3) ; torch._dynamo.graph_break() or v[0] ; [[n] * n for n in v] ; x * v[0] + v[1]
         def use(x, v):
             a, *b = v
             return x * a, b

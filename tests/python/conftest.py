@@ -16,6 +16,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
 import torch
+import torch._dynamo  # graph_break() in programs: imported while one is recorded, it would hold the frame
 
 import magneto
 

@@ -123,7 +123,7 @@ def breaks():
 
         def forward(self, x):
             h = self.layer(x)
-            print(end="")
+            torch._dynamo.graph_break()
             me, y = self.inner(h)
             return me.layer(y)
 

@@ -47,7 +47,7 @@ def program():
         items.append("end")
         y.mul_(2)
         log.append("before")
-        print("a break")
+        torch._dynamo.graph_break()
         try:
             y = y + {"k": 1}["missing"]
         except KeyError as error:

@@ -90,7 +90,7 @@ def by_exceptions(x):
 def with_a_break(x):
     for _ in range(5):
         x = Pair(x + 1, x).left * 2
-    print(end="")
+    torch._dynamo.graph_break()
     for _ in range(5):
         x = Pair(x + 1, x).left * 2
     return x
@@ -100,7 +100,7 @@ def with_a_break_inside(x):
     def step(x, number):
         pair = Pair(x + 1, x)
         if number == 5:
-            print(end="")
+            torch._dynamo.graph_break()
         return pair.left * 2
 
     for number in range(10):

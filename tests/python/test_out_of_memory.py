@@ -157,7 +157,7 @@ def test_while_it_is_recorded_the_functions_own_handler_sees_it():
     def program(x):
         try:
             y = x.exp() + 1
-            print("a break")
+            torch._dynamo.graph_break()
             z = y * 2
         except RuntimeError as error:
             return str(error)

@@ -431,7 +431,7 @@ def a_local_function_that_is_not_called_any_more(x):
         return y + 1
 
     z = g(x)
-    print("a break")
+    torch._dynamo.graph_break()
     return z * 2
 
 
@@ -443,7 +443,7 @@ def a_local_function_with_a_closure_and_a_default(x):
         return y + k * n
 
     z = g(x)
-    print("a break")
+    torch._dynamo.graph_break()
     k = k + 1
     return g(z, 3) * 2, seen, g.__name__, g is g
 
@@ -453,7 +453,7 @@ def two_local_functions_of_one_definition(x):
         return lambda y: y * n
 
     f, g = scaled(2), scaled(3)
-    print("a break")
+    torch._dynamo.graph_break()
     return f(x) + g(x), list(map(f, [x])), f is g
 
 
@@ -476,7 +476,7 @@ def test_local_functions_that_are_alive_at_a_break_are_no_reason_to_record_again
 
 def _after_a_break(f):
     def g(*args, **kwargs):
-        print(end="")
+        torch._dynamo.graph_break()
         return f(*args, **kwargs)
     return g
 
@@ -485,7 +485,7 @@ def _packed(f):
     def g(*args, **kwargs):
         more = args + ()
         rest = {**kwargs}
-        print(end="")
+        torch._dynamo.graph_break()
         return f(*more, **rest)
     return g
 
@@ -530,7 +530,7 @@ def test_a_dtype_from_outside_is_guarded():
         return torch.zeros(3, **given)
 
     def item(given):
-        print(end="")
+        torch._dynamo.graph_break()
         return torch.zeros(3, dtype=given[0])
 
     for f, wrap in [(direct, lambda d: d), (keywords, lambda d: {"dtype": d}), (item, lambda d: (d,))]:

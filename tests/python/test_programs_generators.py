@@ -298,8 +298,8 @@ ENDS = {
     "delegated to, deleted": "it = through(x, log)\n    y = next(it)\n    del it\n    log.append('deleted')",
     "delegated to by a loop": "for y in through(x, log):\n        break\n    log.append('left')",
     "in a list that is deleted": "them = [steps(x, log)]\n    y = next(them[0])\n    del them\n    log.append('deleted')",
-    "in a list that is deleted after a break": "them = [steps(x, log)]\n    y = next(them[0])\n    print(end='')\n    del them\n    log.append('deleted')",
-    "in a list that is cleared after a break": "them = [steps(x, log)]\n    y = next(them[0])\n    print(end='')\n    them.clear()\n    log.append('cleared')",
+    "in a list that is deleted after a break": "them = [steps(x, log)]\n    y = next(them[0])\n    torch._dynamo.graph_break()\n    del them\n    log.append('deleted')",
+    "in a list that is cleared after a break": "them = [steps(x, log)]\n    y = next(them[0])\n    torch._dynamo.graph_break()\n    them.clear()\n    log.append('cleared')",
     "in a dict that is popped": "them = {'a': steps(x, log)}\n    y = next(them['a'])\n    them.pop('a')\n    log.append('popped')",
     "in an object that is deleted": "class Box: pass\n    box = Box()\n    box.it = steps(x, log)\n    y = next(box.it)\n    del box\n    log.append('deleted')",
     "in an attribute that is overwritten": "class Box: pass\n    box = Box()\n    box.it = steps(x, log)\n    y = next(box.it)\n    box.it = None\n    log.append('gone')",
@@ -308,7 +308,7 @@ ENDS = {
     "behind map": "it = map(lambda z: z * 2, steps(x, log))\n    y = next(it)\n    del it\n    log.append('deleted')",
     "behind a generator expression": "it = (z * 2 for z in steps(x, log))\n    y = next(it)\n    del it\n    log.append('deleted')",
     "behind zip": "it = zip(steps(x, log), [1, 2])\n    y = next(it)[0]\n    it = None\n    log.append('deleted')",
-    "behind zip, after a break": "it = zip(steps(x, log), [1, 2])\n    y = next(it)[0]\n    print(end='')\n    it = None\n    log.append('deleted')",
+    "behind zip, after a break": "it = zip(steps(x, log), [1, 2])\n    y = next(it)[0]\n    torch._dynamo.graph_break()\n    it = None\n    log.append('deleted')",
     "delegated to in an inner function": "def inner():\n        it = through(x, log)\n        return next(it)\n    y = inner()\n    log.append('back')",
     "in an inner function with more to do": "def inner():\n        it = through(x, log)\n        y = next(it)\n        del it\n        log.append('deleted')\n        them = [steps(x, log)]\n        y = next(them[0])\n        del them\n        log.append('again')\n        return y\n    y = inner()\n    log.append('back')",
     "of an object from outside, unread": "y = x + 1\n    HOLDER.it = None\n    log.append('gone')",
@@ -367,7 +367,7 @@ def f(x, log):
 
 
 @pytest.mark.parametrize("held", ["through(x, log, n)", "(z * 2 for z in through(x, log, n))", "iter([through(x, log, n)])", "{0: through(x, log, n)}"])
-@pytest.mark.parametrize("body", ["print(end='')\n    del it\n    log.append('deleted')\n    return x * 2", "print(end='')\n    it = None\n    log.append('deleted')\n    print(end='')\n    return x + 1"])
+@pytest.mark.parametrize("body", ["torch._dynamo.graph_break()\n    del it\n    log.append('deleted')\n    return x * 2", "torch._dynamo.graph_break()\n    it = None\n    log.append('deleted')\n    torch._dynamo.graph_break()\n    return x + 1"])
 def test_what_ended_silently_may_run_code_the_next_time(held, body):
     text = f"""
 def steps(x, log):
@@ -395,7 +395,7 @@ ENDINGS = {
     "put into a list from outside": "e = [Ending(log)]\n    log.append(e)\n    y = x + 1\n    del e\n    log.pop()\n    log.append('gone')",
     "alone": "e = Ending(log)\n    y = x + 1\n    del e\n    log.append('deleted')",
     "in a list": "e = [Ending(log)]\n    y = x + 1\n    del e\n    log.append('deleted')",
-    "in a list, after a break": "e = [Ending(log)]\n    y = x + 1\n    print(end='')\n    del e\n    log.append('deleted')",
+    "in a list, after a break": "e = [Ending(log)]\n    y = x + 1\n    torch._dynamo.graph_break()\n    del e\n    log.append('deleted')",
     "in a tuple in a dict": "e = {'a': (Ending(log), x)}\n    y = e['a'][1] + 1\n    e['a'] = None\n    log.append('gone')",
     "of an object from outside": "y = x + 1\n    HOLDER.it = None\n    log.append('gone')",
 }
@@ -640,11 +640,11 @@ def f(x, o):
 
 
 @pytest.mark.parametrize("body", [
-    "print(end='')\n    return advance() * 2", "y = advance()\n    print(end='')\n    return y * 2", "print(end='')\n    return sum([advance() for _ in range(2)])",
-    "print(end='')\n    return sum(map(lambda z: advance(), [1]))", "holder = [advance]\n    print(end='')\n    return holder[0]()"])
+    "torch._dynamo.graph_break()\n    return advance() * 2", "y = advance()\n    torch._dynamo.graph_break()\n    return y * 2", "torch._dynamo.graph_break()\n    return sum([advance() for _ in range(2)])",
+    "torch._dynamo.graph_break()\n    return sum(map(lambda z: advance(), [1]))", "holder = [advance]\n    torch._dynamo.graph_break()\n    return holder[0]()"])
 def test_a_recording_keeps_no_local_function_alive(body):
     """Nor what it closes over: tensors, generators that wait."""
-    space = {}
+    space = {"torch": torch}
     exec(f"""
 def f(x):
     big = x + 1

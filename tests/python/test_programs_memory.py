@@ -377,7 +377,7 @@ def test_a_view_that_is_made_before_a_graph_break():
     def f(x):
         last = x[-1:]
         y = last + x.sum(0, keepdim=True)
-        print(end="")
+        torch._dynamo.graph_break()
         return y * last, last.transpose(0, 1) + 1
 
     compiled = magneto.compile(f)

@@ -381,13 +381,17 @@ int Recorder::stop_status(Activation& self, Stop reason, std::string detail) {
   return kStopStatus;
 }
 
+void Recorder::leave_trace() {
+  if (trace_->entered()) trace_->leave();
+}
+
 // The instruction has run and its result is right, but no replay could repeat it.
 void Recorder::invalidate(Activation& self, Stop reason, std::string detail) {
   if (!active_) return;
   stop_record_ = {reason, std::move(detail), -1, &self};
   active_ = false;
   flush();
-  trace_->leave();
+  leave_trace();
   if (!fault_.empty()) stop_record_ = {Stop::kFault, fault_, -1, &self};
   if (invalidated) invalidated();
   root_.request_boundary();
@@ -496,7 +500,7 @@ void Recorder::abandon() {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   flush();
-  trace_->leave();
+  leave_trace();
   if (type) {
     PyErr_Clear();
     failed_flush_ = false;
@@ -547,7 +551,7 @@ bool Recorder::effects_are_undone() {
 bool Recorder::abandon_unseen() {
   if (!std::exchange(active_, false)) return false;
   const ErrorAside aside;
-  trace_->leave();
+  leave_trace();
   if (effects_are_undone() && trace_->flush_without_effect()) return true;
   if (!flush()) PyErr_Clear();
   failed_flush_ = false;

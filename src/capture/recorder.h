@@ -193,7 +193,9 @@ class Recorder final : public Semantics, public Provenance {
                           const std::string& name);  ///< by what the trace says of its last read of data
   void fault(const char* what);  ///< a note could not be taken (faults.h): the recording is thrown away
   std::unique_ptr<Segment> finish(bool returns, PyObject* result);
-  bool flush();  ///< false: a Python error is set
+  bool flush();        ///< false: a Python error is set
+  void leave_trace();  ///< nothing where it was left for a call that is not recorded: an object that ends there may end
+                       ///< the recording
   bool is_constant_tuple(PyObject* object);
   bool effects_are_undone();
   bool holds_what_it_held(PyObject* dict, PyObject* key);

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import sys
+import warnings
 
 import pytest
 import torch
@@ -154,3 +155,31 @@ def test_another_function_of_that_name():
     for _ in range(3):
         compiled(torch.ones(2))
     assert said == ["a"] * 3
+
+
+def test_a_stream_that_lets_go_of_what_runs_code_at_its_end():
+    ended = []
+
+    class Ends:
+        def __del__(self):
+            ended.append("ends")
+
+    class Stream(io.StringIO):
+        def write(self, text):
+            self.held = None
+            return super().write(text)
+
+    def f(x, held):
+        y = x * len(held)
+        print("some words")
+        return y + 1
+
+    compiled = magneto.compile(f)
+    for _ in range(4):
+        for g in (f, compiled):
+            stream = Stream()
+            stream.held = [Ends()]
+            with contextlib.redirect_stdout(stream), warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert torch.equal(g(torch.ones(2), stream.held), torch.full((2,), 2.0))
+    assert ended == ["ends"] * 8

@@ -55,7 +55,7 @@ class Repeating {
         if (maker.valid() && graph_.node(maker).op == "aten::clone")
           saved_copy_[std::get<ValueId>(graph_.node(maker).args.at(0)).index()] = saved.value;
       }
-    for (size_t s = 0; s < joint_.stops.size(); ++s) stops_at_[root_of(s).index()].push_back(s);
+    for (size_t s = 0; s < joint_.stops.size(); ++s) stops_at_[root_of(s).value.index()].push_back(s);
   }
 
   /// For whatever gradients are asked for.
@@ -99,12 +99,13 @@ class Repeating {
       id = std::get<ValueId>(graph_.node(graph_.value(id).maker).args.at(0));
     return id;
   }
-  ValueId root_of(size_t stop) const { return joint_.roots[joint_.outputs[joint_.stops[stop].output].root].value; }
+  const FunctionalJoint::Root& root_of(size_t stop) const {
+    return joint_.roots[joint_.outputs[joint_.stops[stop].output].root];
+  }
   /// Then it is a look at the root's elements, by strides.
   bool has_dtype_of_root(size_t stop) const {
     const auto dtype = [&](ValueId id) { return plan_.program->graph().value(id).type.dtype; };
-    return dtype(joint_.stops[stop].value) ==
-           dtype(joint_.roots[joint_.outputs[joint_.stops[stop].output].root].recorded);
+    return dtype(joint_.stops[stop].value) == dtype(root_of(stop).recorded);
   }
   bool is_forward(ValueId id) const {
     const graph::NodeId maker = graph_.value(id).maker;
@@ -213,7 +214,7 @@ class Repeating {
     if (made_.reason.empty()) return true;
     for (size_t i = 0; i < inputs_; ++i) made_.lacks[i] = !there_.inputs[i] && is_behind_[graph_.inputs()[i].index()];
     for (size_t s = 0; s < joint_.stops.size(); ++s)
-      made_.lacks[inputs_ + s] = there_.looked[s] && !there_.stops[s] && is_behind_[root_of(s).index()] &&
+      made_.lacks[inputs_ + s] = there_.looked[s] && !there_.stops[s] && is_behind_[root_of(s).value.index()] &&
                                  root_that_is_there(plan_, there_, s) == Joint::kNone;
     return false;
   }
@@ -248,11 +249,13 @@ class Repeating {
     std::vector<Entry> entries, known;
     for (size_t s = 0; s < joint_.stops.size(); ++s)
       if (there_.looked[s])
-        entries.push_back({joint_.stops[s].value, joint_.stops[s].settled, joint_.stops[s].complete});
+        entries.push_back({.value = joint_.stops[s].value,
+                           .history_complete = joint_.stops[s].history_complete,
+                           .complete = joint_.stops[s].complete});
     for (size_t k = 0; k < known_.size(); ++k)
       if (into_[k] == Joint::kNone) {
         const FunctionalJoint::Held& held = joint_.held[held_at_[known_[k].index()]];
-        known.push_back({held.recorded, held.complete, held.complete});
+        known.push_back({.value = held.recorded, .complete = held.complete});
       }
     std::vector<ValueId> outputs = plan_.made_again;
     outputs.insert(outputs.end(), spoilt_.begin(), spoilt_.end());

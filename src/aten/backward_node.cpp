@@ -917,7 +917,7 @@ void MagnetoBackward::lead_to_roots(const variable_list& results, const Tensors&
       else
         meet(edge.function);
     }
-    settle_edges(*node);
+    repeat_edges_inside(*node);
   }
   for (const auto& [node, edges] : of_node) lead_on(*node, edges);
 }

@@ -160,9 +160,9 @@ class Entering {
       for (size_t k = 0; k < known_.size(); ++k)
         if (known_[k].complete == n) put(copy_.renamed.at(known_[k].value), numbers_[k]);
       for (size_t e = 0; e < entries_.size(); ++e)
-        if (entries_[e].settled == n) enter(entries_[e], given_[e]);
+        if (entries_[e].history_complete == n) enter(entries_[e], given_[e]);
       for (const Entry& entry : entries_)
-        if (entry.settled == n && !is_view(from_, entry.value)) look_again(entry);
+        if (entry.history_complete == n && !is_view(from_, entry.value)) look_again(entry);
       if (n == from_.nodes().size()) break;
       const Node& node = from_.nodes()[n];
       if (idle[n])
@@ -188,7 +188,7 @@ class Entering {
     ValueId& name = copy_.renamed.at(entry.value);
     const ValueId own = computed_[entry.value] = name;
     name = given;
-    if (entry.settled == entry.complete) return;
+    if (entry.history_complete == entry.complete) return;
     name = copy_.graph.add_value(from_.value(entry.value).type);
     copy_.graph.add_node({.op = "aten::clone", .args = {given, graph::Arg()}, .outputs = {name}});
     put(name, own);
@@ -207,7 +207,7 @@ class Entering {
     std::unordered_set<ValueId> seen(before.begin(), before.end());
     seen.insert(entry.value);
     const graph::NodeId first = from_.value(before.empty() ? entry.value : before.back()).maker;
-    for (size_t n = first.valid() ? first.index() + 1 : 0; n < entry.settled; ++n) {
+    for (size_t n = first.valid() ? first.index() + 1 : 0; n < entry.history_complete; ++n) {
       const Node& node = from_.nodes()[n];
       if (!looks(from_, node) || !seen.count(viewed_by(node))) continue;
       views.push_back(n);
@@ -217,7 +217,7 @@ class Entering {
     for (size_t v = views.size(); v-- > 0;) {
       const Node& node = from_.nodes()[views[v]];
       const auto is_needed = [&](ValueId id) {
-        return id.valid() && (needed.count(id) || last_read_[id.index()] >= entry.settled);
+        return id.valid() && (needed.count(id) || last_read_[id.index()] >= entry.history_complete);
       };
       if (std::any_of(node.outputs.begin(), node.outputs.end(), is_needed))
         needed.insert(viewed_by(node));

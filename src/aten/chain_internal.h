@@ -24,12 +24,12 @@ std::vector<Piece> cut_into_pieces(const Program& program, const std::vector<siz
 /// A value of a program that is known from outside.
 struct Entry {
   graph::ValueId value;
-  size_t settled = 0;   ///< its history, once so many nodes have run
-  size_t complete = 0;  ///< its numbers, once so many have
+  size_t history_complete = 0;  ///< its history, once so many nodes have run
+  size_t complete = 0;          ///< its numbers, once so many have
 };
 /// The program with these outputs, on its inputs and, after them, on these values: whoever reads one of them once its
-/// history is settled reads what was given, or its own numbers with that history as long as they are not complete, also
-/// by a view that was made before. But an output is what the program computes. The last inputs are the numbers of
+/// history is complete reads what was given, or its own numbers with that history as long as they are not complete,
+/// also by a view that was made before. But an output is what the program computes. The last inputs are the numbers of
 /// `known`: tensors get them as soon as they are complete, quietly, so that whoever saved one has them, too. `idle`
 /// nodes do not run: what they would make is zeros. Nor do those that only check numbers, which have passed once. All
 /// others stay, so that random numbers are drawn as before.

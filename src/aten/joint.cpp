@@ -491,7 +491,8 @@ class Joining {
       const auto last = written.find(memory(value));
       const size_t made = from_.value(value).maker.index() + 1;
       const size_t complete = last == written.end() ? made : std::max(made, last->second);
-      made_.stops.push_back({.output = o, .value = value, .settled = settled(value, complete), .complete = complete});
+      made_.stops.push_back(
+          {.output = o, .value = value, .history_complete = history_complete(value, complete), .complete = complete});
     }
     std::stable_sort(made_.stops.begin(), made_.stops.end(), [&](const Joint::Stop& a, const Joint::Stop& b) {
       return height(tensors_[a.value.index()]) < height(tensors_[b.value.index()]);
@@ -504,7 +505,7 @@ class Joining {
 
   /// The count of nodes after which its history is what it is in the end. What is written without gradients changes
   /// none but those of views, which torch makes again.
-  size_t settled(ValueId value, size_t complete) const {
+  size_t history_complete(ValueId value, size_t complete) const {
     if (is_view(from_, value)) return complete;
     const uint64_t number = tensors_[value.index()].grad_fn()->sequence_nr();
     const auto next = std::upper_bound(sequence_numbers_.begin(), sequence_numbers_.end(), number);

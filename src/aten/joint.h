@@ -60,7 +60,7 @@ struct Joint {
   struct Stop {
     size_t output = 0;
     graph::ValueId value;                    ///< of the program
-    size_t settled = 0;                      ///< the count of nodes after which its history is what it is in the end
+    size_t history_complete = 0;             ///< the count of nodes after which its history is what it is in the end
     size_t complete = 0;                     ///< the count of nodes after which nobody writes to it any more
     std::vector<size_t> computed_from = {};  ///< the stops that it was computed from, without another one between
   };

@@ -104,7 +104,7 @@ at::Tensor after_identity(const at::Tensor& tensor) {
   return made;
 }
 
-void settle_edges(autograd::Node& node) {
+void repeat_edges_inside(autograd::Node& node) {
   auto* slices = dynamic_cast<autograd::CopySlices*>(&node);
   if (!slices || !slices->fn) return;
   for (size_t i = 1; i < slices->num_outputs(); ++i) slices->fn->next_edges()[i] = slices->next_edge(i);
@@ -121,7 +121,7 @@ void lead_on(autograd::Node& made_again, const std::vector<std::pair<uint32_t, a
         node->add_input_metadata(at::zeros({}, like.options()).expand_symint(like.shape_as_dim_vector()));
     next.push_back(std::exchange(edge, autograd::Edge(node, place)));
   }
-  settle_edges(made_again);
+  repeat_edges_inside(made_again);
   std::vector<uint32_t> inputs;
   for (const auto& [input, edge] : onward) {
     inputs.push_back(input);

@@ -15,7 +15,7 @@ constexpr uint32_t kNoInput = static_cast<uint32_t>(-1);
 void lead_on(torch::autograd::Node& made_again, const std::vector<std::pair<uint32_t, torch::autograd::Edge>>& onward);
 
 /// After edges of a node were changed: what writes to a view has them twice, and torch compares.
-void settle_edges(torch::autograd::Node& node);
+void repeat_edges_inside(torch::autograd::Node& node);
 
 /// The same tensor for the program that is made again: an identity stands between its history and the program, and
 /// gives on what comes. (The gradient of a view is a view. Several leaves would take it over, each for its own, and add

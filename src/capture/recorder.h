@@ -323,6 +323,9 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* call_getter(Activation& self, PyObject* getter, PyObject* of);  ///< operator.itemgetter(...)(of) ...
   PyObject* call_reference(Activation& self, PyObject* reference);          ///< weakref.ref, from outside
   PyObject* call_unrecorded(PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  /// What tells others (warnings, print, logging), who may be Python code. nullptr: it raised, and the recording ends.
+  PyObject* call_telling(Activation& self, const char* name, PyObject* callable, PyObject* const* args, size_t nargsf,
+                         PyObject* kwnames);
   PyObject* call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_operator(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                           PyObject* kwnames);

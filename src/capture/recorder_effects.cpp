@@ -118,6 +118,22 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
   return result;
 }
 
+PyObject* Recorder::call_telling(Activation& self, const char* name, PyObject* callable, PyObject* const* args,
+                                 size_t nargsf, PyObject* kwnames) {
+  PyObject* result = call_unrecorded(callable, args, nargsf, kwnames);
+  if (result) return result;
+  const ErrorAside aside;
+  invalidate(self, Stop::kRaised, name);
+  return nullptr;
+}
+
+/// functools.partial(callable, **words).
+static PyObject* partial_of(PyObject* callable, PyObject* words) {
+  static PyObject* const partial = PyObject_GetAttrString(PyImport_ImportModule("functools"), "partial");
+  const Ref one = Ref::take(PyTuple_Pack(1, callable));
+  return one && words ? PyObject_Call(partial, one.get(), words) : nullptr;
+}
+
 // A warning is given again at each replay, as of the same line: whether it is shown, the filters and the registry of
 // its module decide each time. Which filters there are is guarded, for one may make an exception of it.
 PyObject* Recorder::call_warning(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
@@ -156,22 +172,16 @@ PyObject* Recorder::call_warning(Activation& self, PyObject* callable, PyObject*
   }
   if (is_outside(filters.get())) guard_all(self, filters.get());
   if (!active_) return Semantics::call(self, callable, args, nargsf, kwnames);
-  PyObject* result = call_unrecorded(callable, args, nargsf, kwnames);  // who shows it may be Python code
-  if (!result) {
-    const ErrorAside aside;
-    invalidate(self, Stop::kRaised, "warnings.warn");
-    return nullptr;
-  }
+  PyObject* result = call_telling(self, "warnings.warn", callable, args, nargsf, kwnames);
+  if (!result) return nullptr;
   // A module without a registry has only had warnings that are ignored.
   PyObject* const globals = where->frame()->f_globals;
   PyObject* const registry = PyDict_GetItemString(globals, "__warningregistry__");
   PyObject* const of_module = PyDict_GetItemString(globals, "__name__");
-  static PyObject* const partial = PyObject_GetAttrString(PyImport_ImportModule("functools"), "partial");
   static PyObject* const explicitly = PyObject_GetAttrString(module, "warn_explicit");
   if (!registry || !of_module) return result;
-  const Ref names = Ref::take(Py_BuildValue("(ss)", "registry", "module"));
-  PyObject* const parts[] = {explicitly, registry, of_module};
-  const Ref again = Ref::take(PyObject_Vectorcall(partial, parts, 1, names.get()));
+  const Ref words = Ref::take(Py_BuildValue("{s:O, s:O}", "registry", registry, "module", of_module));
+  const Ref again = Ref::take(partial_of(explicitly, words.get()));
   const Ref line = Ref::take(PyLong_FromLong(where->current_line()));
   PyObject* const repeated[] = {message, category ? category : PyExc_UserWarning, where->code()->co_filename,
                                 line.get()};
@@ -198,18 +208,9 @@ PyObject* Recorder::call_print(Activation& self, PyObject* callable, PyObject* c
     specialise(args[i]);
   }
   if (!is_plain) return stop(self, Stop::kOpaqueCall, "print");
-  Ref again = Ref::share(callable);
-  if (kwnames) {
-    static PyObject* const partial = PyObject_GetAttrString(PyImport_ImportModule("functools"), "partial");
-    const Ref one = Ref::take(PyTuple_Pack(1, callable));
-    again = Ref::take(one ? PyObject_Call(partial, one.get(), words.get()) : nullptr);
-  }
-  PyObject* result = again ? call_unrecorded(callable, args, nargsf, kwnames) : nullptr;  // a stream may be Python code
-  if (!result) {
-    const ErrorAside aside;
-    invalidate(self, Stop::kRaised, "print");
-    return nullptr;
-  }
+  const Ref again = kwnames ? Ref::take(partial_of(callable, words.get())) : Ref::share(callable);
+  PyObject* result = again ? call_telling(self, "print", callable, args, nargsf, kwnames) : nullptr;
+  if (!result) return nullptr;
   record_call(again.get(), args, positional);
   return result;
 }
@@ -260,12 +261,8 @@ PyObject* Recorder::call_log(Activation& self, PyObject* function, PyObject* con
     return found;
   }();
   if (!where || !again) return refuse();
-  PyObject* result = call_unrecorded(function, args, nargsf, kwnames);  // handlers may be Python code
-  if (!result) {
-    const ErrorAside aside;
-    invalidate(self, Stop::kRaised, "logging");
-    return nullptr;
-  }
+  PyObject* result = call_telling(self, "logging", function, args, nargsf, kwnames);
+  if (!result) return nullptr;
   const Ref line = Ref::take(PyLong_FromLong(where->current_line()));
   PyObject* const repeated[] = {
       args[0], args[1], args[2], args[3], where->code()->co_filename, line.get(), where->code()->co_name, extra};

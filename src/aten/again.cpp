@@ -102,11 +102,6 @@ class Repeating {
   const FunctionalJoint::Root& root_of(size_t stop) const {
     return joint_.roots[joint_.outputs[joint_.stops[stop].output].root];
   }
-  /// Then it is a look at the root's elements, by strides.
-  bool has_dtype_of_root(size_t stop) const {
-    const auto dtype = [&](ValueId id) { return plan_.program->graph().value(id).type.dtype; };
-    return dtype(joint_.stops[stop].value) == dtype(root_of(stop).recorded);
-  }
   bool is_forward(ValueId id) const {
     const graph::NodeId maker = graph_.value(id).maker;
     return !maker.valid() || maker.index() < forward_;
@@ -201,7 +196,7 @@ class Repeating {
         for (const size_t stop : stops_at_[id.index()]) {
           if (!there_.looked[stop] || there_.stops[stop] || root_that_is_there(plan_, there_, stop) != Joint::kNone)
             continue;
-          if (has_dtype_of_root(stop) && know(id, inputs_ + stop)) continue;
+          if (know(id, inputs_ + stop)) continue;
           is_wrong_[id.index()] = true;
           if (is_required_[id.index()]) lack("an output is no more what it was");
         }
@@ -292,10 +287,9 @@ size_t root_that_is_there(const TrainingPlan& plan, const TrainingPlan::There& t
   const auto output = [&](size_t s) -> const FunctionalJoint::Output& {
     return plan.joint.outputs[plan.joint.stops[s].output];
   };
-  const auto dtype = [&](size_t s) { return plan.program->graph().value(plan.joint.stops[s].value).type.dtype; };
   for (size_t s = 0; s < plan.joint.stops.size(); ++s)
     if (s != stop && there.looked[s] && there.stops[s] && output(s).root == output(stop).root &&
-        output(s).view == Joint::kNone && dtype(s) == dtype(stop))
+        output(s).view == Joint::kNone)
       return s;
   return Joint::kNone;
 }

@@ -213,7 +213,7 @@ void TrainingPlan::check(const Since& since) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (harmless_.count(what)) return;
   }
-  const std::string error = backward_error(*program, examples, since);
+  const std::string error = backward_error(*program, examples, since, joint.stops);
   TORCH_CHECK(error.empty(), error);
   const std::lock_guard<std::mutex> lock(mutex_);
   harmless_.insert(std::move(what));
@@ -709,9 +709,14 @@ at::Tensor MagnetoBackward::view_again(const at::Tensor& root, graph::ValueId of
   const graph::Graph& graph = plan_->program->graph();
   const types::TensorType& type = graph.value(view).type;
   const auto [sizes, strides] = extents_of(type, symbols);
-  const int64_t offset = type.offset.evaluate(symbols) - graph.value(of).type.offset.evaluate(symbols);
+  const c10::ScalarType dtype = to_scalar_type(type.dtype);  // view_as_real, view(dtype): another one than the root's
+  const auto width = [](c10::ScalarType of_one) { return static_cast<int64_t>(c10::elementSize(of_one)); };
+  const int64_t begin = root.storage_offset() - graph.value(of).type.offset.evaluate(symbols);
+  const int64_t offset = begin * width(root.scalar_type()) / width(dtype) + type.offset.evaluate(symbols);
   at::AutoDispatchBelowADInplaceOrView below;
-  at::Tensor made = root.detach().as_strided(sizes, strides, root.storage_offset() + offset);
+  at::Tensor made = root.scalar_type() == dtype
+                        ? root.detach().as_strided(sizes, strides, offset)
+                        : at::empty({0}, root.options().dtype(dtype)).set_(root.storage(), offset, sizes, strides);
   autograd::impl::set_gradient_edge(made, edge);
   return made;
 }

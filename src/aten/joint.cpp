@@ -199,8 +199,9 @@ class Joining {
     return std::move(made_);
   }
 
-  /// Throws what eager's backward throws.
-  void fail(const Since& since) {
+  /// Throws what eager's backward throws. `stops`: the plan's. Inputs that count their versions together may have
+  /// others here: torch makes the history of a view again where another look at its memory has changed.
+  void fail(const Since& since, std::span<const Joint::Stop> stops) {
     namespace autograd = torch::autograd;
     const Recording here(trace_);
     const auto has_own_counter = [&](size_t i) { return since.shares.empty() || since.shares.at(i) == i; };
@@ -209,6 +210,7 @@ class Joining {
                                                           ? c10::VariableVersion(since.began.at(i))
                                                           : autograd::impl::version_counter(inputs_[since.shares[i]]));
     repeat_all(/*pieces=*/false);
+    made_.stops.assign(stops.begin(), stops.end());
     for (const Since::Walk& walk : since.earlier)
       if (Work work = start(walk); !work.captures.empty()) execute(work, /*keep_graph=*/false);
     Work work = start(since.now);
@@ -859,9 +861,10 @@ Joint make_joint(const Program& program, std::span<const at::Tensor> examples, c
   return none;
 }
 
-std::string backward_error(const Program& program, std::span<const at::Tensor> examples, const Since& since) {
+std::string backward_error(const Program& program, std::span<const at::Tensor> examples, const Since& since,
+                           std::span<const Joint::Stop> stops) {
   try {
-    Joining(program, examples).fail(since);
+    Joining(program, examples).fail(since, stops);
   } catch (const Impossible&) {  // it was possible when the plan was made
   } catch (const c10::Error& error) {
     return error.what_without_backtrace();

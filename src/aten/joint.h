@@ -114,6 +114,7 @@ struct Since {
 };
 /// What eager's backward says to that: the program is repeated on tensors without data, they are changed as the real
 /// ones were, and torch's engine runs. Empty: no error.
-std::string backward_error(const Program& program, std::span<const at::Tensor> examples, const Since& since);
+std::string backward_error(const Program& program, std::span<const at::Tensor> examples, const Since& since,
+                           std::span<const Joint::Stop> stops);
 
 }  // namespace magneto::aten

@@ -444,8 +444,10 @@ def test_strides_over_memory_beside_an_input(f, keeps):
 
 @pytest.mark.parametrize("kept", ["", "v", "w", "vw"], ids=lambda kept: f"kept: {kept or 'none'}")
 @pytest.mark.parametrize("f", [lambda x: (v := x * 2, w := v.reshape(8), w.sin()), lambda x: (v := x.exp(), w := v[1], w * w),
-                               lambda x: (v := x * x, w := v.t(), torch.sort(w, -1)[0] * w), lambda x: (v := x.sin(), w := v.view(8), w.exp() + v.view(8))],
-                         ids=["reshape", "row", "sort", "twice"])
+                               lambda x: (v := x * x, w := v.t(), torch.sort(w, -1)[0] * w), lambda x: (v := x.sin(), w := v.view(8), w.exp() + v.view(8)),
+                               lambda x: (v := torch.fft.rfft(x), w := v.imag, w.abs() * w), lambda x: (v := torch.complex(x, x.exp()), w := torch.view_as_real(v)[1:], w * w),
+                               lambda x: (v := x.view(4, 2).exp(), w := torch.view_as_complex(v), w.abs())],
+                         ids=["reshape", "row", "sort", "twice", "imag", "view_as_real", "view_as_complex"])
 def test_a_view_on_the_way_that_is_gone(f, kept):
     """v, a view of it, and what was made of the view: the way to v leads through the view, though nobody holds it."""
     compiled = magneto.compile(f)

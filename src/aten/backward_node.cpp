@@ -87,6 +87,11 @@ NodePtr history_of(const at::Tensor& tensor) {
   }
 }
 
+/// Whether its gradient went to `edge` until detach_().
+bool is_cut_off(const at::Tensor& tensor, const autograd::Edge& edge) {
+  return edge.is_valid() && !history_of(tensor) && autograd::impl::try_get_grad_accumulator(tensor) != edge.function;
+}
+
 void add_conditions(const std::vector<types::Condition>& some, std::vector<types::Condition>& to) {
   for (const types::Condition& condition : some)
     if (std::find(to.begin(), to.end(), condition) == to.end()) to.push_back(condition);
@@ -790,8 +795,13 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
     for (size_t k = 0; sets[s] && k < plan_->sets[s].gives.size(); ++k)
       edges[plan_->wanted[plan_->sets[s].gives[k]]] = sets[s]->next_edge(k);
   std::vector<at::Tensor> inputs;
+  // Who detaches a tensor after the call cuts no way of its gradients.
+  const auto with_history = [&](const at::Tensor& kept, graph::ValueId id, const autograd::Edge& edge) {
+    return is_cut_off(kept, edge) ? view_again(kept, id, id, edge) : kept;
+  };
   for (size_t i = 0; i < originals.size(); ++i)
-    inputs.push_back(there.inputs[i] ? original(originals[i], name(i)) : stand_in(graph.inputs()[i], i, edges[i]));
+    inputs.push_back(there.inputs[i] ? with_history(original(originals[i], name(i)), graph.inputs()[i], edges[i])
+                                     : stand_in(graph.inputs()[i], i, edges[i]));
   std::vector<std::pair<size_t, size_t>> places;  // among the results, among the inputs
   for (size_t g = 0; g < plan_->wanted.size(); ++g)
     if (inputs[plan_->wanted[g]].requires_grad() && gives[g]) places.emplace_back(g, plan_->wanted[g]);
@@ -805,7 +815,7 @@ variable_list MagnetoBackward::repeat(const std::vector<bool>& looked, const var
     };
     const FunctionalJoint::Root& of = plan_->joint.roots[plan_->joint.outputs[stop.output].root];
     if (there.stops[s])
-      inputs.push_back(whole(s));
+      inputs.push_back(with_history(whole(s), stop.value, edge()));
     else if (const size_t root = root_that_is_there(*plan_, there, s); root != Joint::kNone)
       inputs.push_back(view_again(whole(root), plan_->joint.stops[root].value, stop.value, edge()));
     else if (of.from == FunctionalJoint::Root::From::kInput)

@@ -466,6 +466,39 @@ def test_a_view_on_the_way_that_is_gone(f, kept):
         torch.testing.assert_close(answers[1], answers[0])
 
 
+DETACHED = {
+    "the input": lambda x, ys: x.detach_(), "an output": lambda x, ys: ys[0].detach_(), "both": lambda x, ys: (x.detach_(), ys[0].detach_()),
+    "the input, a leaf now": lambda x, ys: x.detach_().requires_grad_(), "an output, a leaf now": lambda x, ys: ys[0].detach_().requires_grad_(),
+}
+
+
+@pytest.mark.parametrize("happens", DETACHED)
+@pytest.mark.parametrize("f", [lambda x: (x * 2, (x * 2).exp()), lambda x: (v := x * 2, v.exp()), lambda x: (v := x.exp(), v[0] * v, v.t().sin())],
+                         ids=["beside", "chain", "views"])
+def test_detached_after_the_call(f, happens):
+    """detach_() changes where a tensor's own gradient goes, not what was computed from it before."""
+    compiled, refused = magneto.compile(f), []
+    for seed in range(4):
+        answers = []
+        for function in (f, compiled):
+            torch.manual_seed(seed)
+            leaf, seen = torch.rand(3, 3, requires_grad=True), []
+            x = leaf * 1
+            x.register_hook(lambda grad: seen.append(grad.detach().clone()))
+            ys = function(x)
+            DETACHED[happens](x, ys)
+            try:
+                grad, = torch.autograd.grad(ys[-1].sum(), leaf, create_graph=True)
+                second, = torch.autograd.grad(grad.sin().sum(), leaf)
+            except RuntimeError as error:  # eager refuses where it saved that tensor
+                refused.append((function is f, "detached in-place" in str(error)))
+                continue
+            answers.append((grad.detach(), second, seen))
+        if len(answers) == 2:
+            torch.testing.assert_close(answers[1], answers[0])
+    assert all(of_eager and words for of_eager, words in refused)
+
+
 def symmetric(x):
     return x @ x.mT + torch.eye(3)
 

@@ -29,6 +29,7 @@ struct Step {
   std::vector<ValueId> drops;    ///< not read later, but too late to move
   bool grad = true;
   bool changes = false;  ///< writes to memory of an input
+  bool looks = false;    ///< at what came back: its sizes are no rule's (probe_internal.h)
 };
 
 // Grad mode of the steps; the caller's comes back at the end, also when a step throws.
@@ -54,6 +55,7 @@ struct Program::Body {
     base::check(constants.size() == graph.constants().size(), "program: ", constants.size(), " tensors for ",
                 graph.constants().size(), " constants");
     for (const graph::Node& node : graph.nodes()) steps.push_back(make_step(node));
+    find_probed();
     find_last_readers();
     find_moved_outputs();
     find_changes();
@@ -62,6 +64,16 @@ struct Program::Body {
   static Step make_step(const graph::Node& node) {
     const Operator& op = operator_named(node.op);
     return {.op = &op, .slots = make_slots(op, node.args), .outputs = node.outputs, .drops = {}, .grad = node.grad};
+  }
+
+  void find_probed() {
+    for (Step& step : steps) {
+      const bool has_rule = (step.op->declared && step.op->declared->type) || step.op->is_foreign;
+      if (has_rule || step.op->writes_anything || step.op->way == Way::kView) continue;
+      for (const ValueId id : step.outputs)
+        if (id.valid())
+          for (const types::Expr& size : graph.value(id).type.sizes) step.looks = step.looks || !size.is_constant();
+    }
   }
 
   void find_last_readers() {
@@ -169,6 +181,14 @@ void store(const Step& step, torch::jit::Stack& stack, std::vector<at::Tensor>& 
   });
 }
 
+void look_at(const Step& step, const graph::Graph& graph, const std::vector<at::Tensor>& values,
+             std::span<const int64_t> symbols) {
+  for (const ValueId id : step.outputs)
+    if (id.valid())
+      base::check(values[id.index()].sizes() == extents_of(graph.value(id).type, symbols).sizes,
+                  "program: ", step.op->name, " gave a tensor of other sizes than were expected");
+}
+
 void lay_out(at::Tensor& tensor, const types::TensorType& type, std::span<const int64_t> symbols) {
   const auto [sizes, strides] = extents_of(type, symbols);
   const at::ScalarType dtype = to_scalar_type(type.dtype);
@@ -239,6 +259,7 @@ Program::Failure Program::run(std::span<at::Tensor> inputs, std::span<const int6
       for (const Slot& slot : step.slots) push(slot, values, symbols, stack);
       call(*step.op, stack);
       store(step, stack, values);
+      if (step.looks) look_at(step, body.graph, values, symbols);
       if (body.as_typed && step.op->way != Way::kView && !step.op->writes_anything)
         for (ValueId id : step.outputs)
           if (id.valid()) lay_out(values[id.index()], body.graph.value(id).type, symbols);

@@ -19,6 +19,7 @@
 
 #include "aten/convert_internal.h"
 #include "aten/kernels.h"
+#include "aten/probe_internal.h"
 #include "aten/shapes_internal.h"
 #include "aten/state_internal.h"
 #include "aten/storage_flags_internal.h"
@@ -469,8 +470,10 @@ class Recording {
     // torch's shape kernel would warn where the kernel does, and it has other strides for a tensor that is given by
     // out= and resized, where a size is one.
     if (!state_.symbols && (op_.takes_out || is_untried())) return std::nullopt;
-    if (state_.symbols) fix_arguments();
     Internal ours(state_);
+    if (state_.symbols)
+      if (Results probed = results_by_probing(op_, args_, state_.graph, *state_.symbols)) return probed;
+    if (state_.symbols) fix_arguments();
     Results results = op_.way == Way::kView || op_.way == Way::kRestride ? results_by_view(op_, arguments())
                                                                          : results_by_kernel(op_, arguments());
     if (results || !state_.symbols) return results;

@@ -20,8 +20,9 @@ Results results_by_kernel(const Operator& op, c10::ArrayRef<c10::IValue> argumen
 /// depend on data. What it says is not taken: strides are seldom right. The trace must be internal.
 bool is_told(const Operator& op, c10::ArrayRef<c10::IValue> arguments);
 
-/// By running the operator itself on zeros of the same layouts. For a graph that is recorded without data, where nobody
-/// else knows; never for operators that write, draw, or look at values to refuse some. The trace must be internal.
+/// By running the operator itself on zeros of the same layouts (matrices: the identity). For a graph that is recorded
+/// without data, where nobody else knows; never for operators that write, draw, or look at values to refuse some. The
+/// trace must be internal.
 Results results_by_trial(const Operator& op, c10::ArrayRef<c10::IValue> arguments);
 
 /// Of a view: runs torch's kernel, which makes a tensor over the same storage and reads nothing. For operators that

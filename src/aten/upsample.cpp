@@ -1,4 +1,4 @@
-// aten/upsample.cpp: images whose sizes are symbols, resized by factors.
+// aten/upsample.cpp: images whose sizes are symbols, resized.
 //
 // torch counts the sizes of the result as plain numbers: in a symbolic trace that would fix them. Size times factor,
 // rounded down, is exact for factors such as 2, 1.5 or 0.25; for others torch's own code goes on.
@@ -27,43 +27,86 @@ std::optional<c10::SymInt> scaled(const c10::SymInt& size, double factor) {
   return common == kParts ? times : times / c10::SymInt(kParts / common);
 }
 
-/// Of an image; nothing: they are given, or torch counts them.
-std::optional<Sizes> scaled(const at::Tensor& image, const at::OptionalSymIntArrayRef& given, const Factors& factors) {
-  if (given || !factors || factors->size() != 2 || image.dim() != 4) return std::nullopt;
+/// Of an image of one to three dimensions; nothing: torch counts them.
+std::optional<Sizes> sizes_of(const at::Tensor& image, const at::OptionalSymIntArrayRef& given, const Factors& factors,
+                              size_t dims) {
+  if (static_cast<size_t>(image.dim()) != dims + 2) return std::nullopt;
+  if (given) return given->size() == dims && !factors ? std::optional(given->vec()) : std::nullopt;
+  if (!factors || factors->size() != dims) return std::nullopt;
   Sizes sizes;
-  for (int d = 0; d < 2; ++d)
-    if (auto size = scaled(image.sym_size(d + 2), (*factors)[d])) sizes.push_back(std::move(*size));
-  return sizes.size() == 2 ? std::optional(std::move(sizes)) : std::nullopt;
+  for (size_t d = 0; d < dims; ++d)
+    if (auto size = scaled(image.sym_size(static_cast<int64_t>(d) + 2), (*factors)[d]))
+      sizes.push_back(std::move(*size));
+  return sizes.size() == dims ? std::optional(std::move(sizes)) : std::nullopt;
 }
 
-using Nearest = at::Tensor (*)(const at::Tensor&, c10::SymIntArrayRef, std::optional<double>, std::optional<double>);
-using NearestByFactors = at::Tensor (*)(const at::Tensor&, at::OptionalSymIntArrayRef, Factors);
-template <Nearest resize, NearestByFactors otherwise>
+using Scale = std::optional<double>;
+Scale scale(const Factors& factors, size_t d) { return factors ? Scale((*factors)[d]) : std::nullopt; }
+
+/// One dimension after the other has a factor of its own in the operator that is recorded.
+template <auto resize, size_t dims, class... Corners>
+at::Tensor resized(const at::Tensor& image, const Sizes& sizes, const Factors& factors, Corners... corners) {
+  if constexpr (dims == 1)
+    return resize(image, sizes, corners..., scale(factors, 0));
+  else if constexpr (dims == 2)
+    return resize(image, sizes, corners..., scale(factors, 0), scale(factors, 1));
+  else
+    return resize(image, sizes, corners..., scale(factors, 0), scale(factors, 1), scale(factors, 2));
+}
+
+template <class Signature>
+struct Pointer;
+template <class Result, class... Arguments>
+struct Pointer<Result(Arguments...)> {
+  using Type = Result (*)(Arguments...);
+};
+template <size_t dims, class... Corners>
+struct Resize;
+template <class... Corners>
+struct Resize<1, Corners...> : Pointer<at::Tensor(const at::Tensor&, c10::SymIntArrayRef, Corners..., Scale)> {};
+template <class... Corners>
+struct Resize<2, Corners...> : Pointer<at::Tensor(const at::Tensor&, c10::SymIntArrayRef, Corners..., Scale, Scale)> {};
+template <class... Corners>
+struct Resize<3, Corners...>
+    : Pointer<at::Tensor(const at::Tensor&, c10::SymIntArrayRef, Corners..., Scale, Scale, Scale)> {};
+template <class... Corners>
+using ByFactors =
+    typename Pointer<at::Tensor(const at::Tensor&, at::OptionalSymIntArrayRef, Corners..., Factors)>::Type;
+
+template <size_t dims, typename Resize<dims>::Type resize, ByFactors<> otherwise>
 at::Tensor nearest(const at::Tensor& image, at::OptionalSymIntArrayRef size, Factors factors) {
   c10::impl::ExcludeDispatchKeyGuard once(kSymbolicKey);
-  const auto sizes = scaled(image, size, factors);
-  return sizes ? resize(image, *sizes, (*factors)[0], (*factors)[1]) : otherwise(image, size, factors);
+  const auto sizes = sizes_of(image, size, factors, dims);
+  return sizes ? resized<resize, dims>(image, *sizes, factors) : otherwise(image, size, factors);
 }
 
-using Smooth = at::Tensor (*)(const at::Tensor&, c10::SymIntArrayRef, bool, std::optional<double>,
-                              std::optional<double>);
-using SmoothByFactors = at::Tensor (*)(const at::Tensor&, at::OptionalSymIntArrayRef, bool, Factors);
-template <Smooth resize, SmoothByFactors otherwise>
+template <size_t dims, typename Resize<dims, bool>::Type resize, ByFactors<bool> otherwise>
 at::Tensor smooth(const at::Tensor& image, at::OptionalSymIntArrayRef size, bool corners, Factors factors) {
   c10::impl::ExcludeDispatchKeyGuard once(kSymbolicKey);
-  const auto sizes = scaled(image, size, factors);
-  return sizes ? resize(image, *sizes, corners, (*factors)[0], (*factors)[1])
-               : otherwise(image, size, corners, factors);
+  const auto sizes = sizes_of(image, size, factors, dims);
+  return sizes ? resized<resize, dims>(image, *sizes, factors, corners) : otherwise(image, size, corners, factors);
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
-  library.impl("upsample_nearest2d.vec", nearest<at::upsample_nearest2d_symint, at::upsample_nearest2d_symint>);
+  library.impl("upsample_nearest1d.vec", nearest<1, at::upsample_nearest1d_symint, at::upsample_nearest1d_symint>);
+  library.impl("upsample_nearest2d.vec", nearest<2, at::upsample_nearest2d_symint, at::upsample_nearest2d_symint>);
+  library.impl("upsample_nearest3d.vec", nearest<3, at::upsample_nearest3d_symint, at::upsample_nearest3d_symint>);
+  library.impl("_upsample_nearest_exact1d.vec",
+               nearest<1, at::_upsample_nearest_exact1d_symint, at::_upsample_nearest_exact1d_symint>);
   library.impl("_upsample_nearest_exact2d.vec",
-               nearest<at::_upsample_nearest_exact2d_symint, at::_upsample_nearest_exact2d_symint>);
-  library.impl("upsample_bilinear2d.vec", smooth<at::upsample_bilinear2d_symint, at::upsample_bilinear2d_symint>);
-  library.impl("upsample_bicubic2d.vec", smooth<at::upsample_bicubic2d_symint, at::upsample_bicubic2d_symint>);
+               nearest<2, at::_upsample_nearest_exact2d_symint, at::_upsample_nearest_exact2d_symint>);
+  library.impl("_upsample_nearest_exact3d.vec",
+               nearest<3, at::_upsample_nearest_exact3d_symint, at::_upsample_nearest_exact3d_symint>);
+  library.impl("upsample_linear1d.vec", smooth<1, at::upsample_linear1d_symint, at::upsample_linear1d_symint>);
+  library.impl("upsample_bilinear2d.vec", smooth<2, at::upsample_bilinear2d_symint, at::upsample_bilinear2d_symint>);
+  library.impl("upsample_bicubic2d.vec", smooth<2, at::upsample_bicubic2d_symint, at::upsample_bicubic2d_symint>);
+  library.impl("upsample_trilinear3d.vec", smooth<3, at::upsample_trilinear3d_symint, at::upsample_trilinear3d_symint>);
+  library.impl("_upsample_bilinear2d_aa.vec",
+               smooth<2, at::_upsample_bilinear2d_aa_symint, at::_upsample_bilinear2d_aa_symint>);
+  library.impl("_upsample_bicubic2d_aa.vec",
+               smooth<2, at::_upsample_bicubic2d_aa_symint, at::_upsample_bicubic2d_aa_symint>);
 }
 
 }  // namespace magneto::aten

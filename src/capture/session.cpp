@@ -74,6 +74,17 @@ class WithoutGil {
   PyThreadState* const thread_;
 };
 
+/// The words of a fault of our own; empty: it is an error that eager will raise.
+static std::string fault_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const base::Fault& fault) {
+    return fault.what();
+  } catch (...) {
+    return {};
+  }
+}
+
 static Outcome replay(Segment& segment, GuardContext& context, BuildContext& built, bool* changed) {
   fault_point("replay");
   built.guards = &context;
@@ -99,7 +110,10 @@ static Outcome replay(Segment& segment, GuardContext& context, BuildContext& bui
     }
     if (failure.error) {
       // Nothing has happened yet: eager raises it at its own line. Otherwise the error is raised as it is.
-      if (!failure.changed) return Outcome::kEager;
+      if (!failure.changed) {
+        built.fault = fault_of(failure.error);
+        return built.fault.empty() ? Outcome::kEager : Outcome::kFault;
+      }
       torch::translate_exception_to_python(failure.error);
       return Outcome::kRaised;
     }

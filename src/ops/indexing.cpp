@@ -30,6 +30,18 @@ Results embedding_backward(const Call& call) {
   return just(fresh(grad->dtype, grad->device, {*rows, grad->sizes.back()}));
 }
 
+// grad, indices, offsets, bag of each, sizes of bags, largest, rows, by frequency, mode, sparse
+Results embedding_bag_backward(const Call& call) {
+  const TensorType *grad = tensor(call, 0), *indices = tensor(call, 1);
+  const auto rows = integer(call, 6);
+  if (!grad || !indices || !rows || grad->sizes.size() != 2 || !is_index(*indices) || flag(call, 9) != false)
+    return std::nullopt;
+  if ((grad->dtype != Dtype::kF32 && grad->dtype != Dtype::kF64) || !on_cpu(*grad) || !on_cpu(*indices))
+    return std::nullopt;
+  if (less(call, *rows, 0) != false) return std::nullopt;
+  return just(fresh(grad->dtype, grad->device, {*rows, grad->sizes[1]}));
+}
+
 Results index_select(const Call& call) {
   const TensorType *self = tensor(call, 0), *index = tensor(call, 2);
   if (!self || !index || !is_plain(self->dtype) || !is_index(*index) || index->sizes.size() > 1) return std::nullopt;
@@ -504,6 +516,8 @@ bool embedding_backward_equation(Body& b, loop::Equation& equation) {  // grad, 
 }
 
 constexpr Op kOps[] = {
+    {.name = "aten::_embedding_bag", .may_raise_on_data = true, .checks_arguments = true},
+    {.name = "aten::_embedding_bag_backward", .type = embedding_bag_backward, .may_raise_on_data = true},
     {.name = "aten::_unsafe_index.Tensor", .type = index, .may_raise_on_data = true, .body = index_body},
     {.name = "aten::_unsafe_index_put",
      .type = index_put,

@@ -14,9 +14,9 @@ struct Table {
   std::unordered_map<std::string_view, const Op*> by_name;
 
   Table() {
-    for (const auto family : {activation_ops, attention_ops, convolution_ops, factory_ops, indexing_ops, joining_ops,
-                              loss_ops, matmul_ops, norm_ops, pointwise_ops, pooling_ops, random_ops, reduction_ops,
-                              scan_ops, scattered_view_ops, unary_ops, view_ops})
+    for (const auto family : {activation_ops, attention_ops, convolution_ops, distance_ops, factory_ops, indexing_ops,
+                              joining_ops, loss_ops, matmul_ops, norm_ops, pointwise_ops, pooling_ops, random_ops,
+                              reduction_ops, scan_ops, scattered_view_ops, unary_ops, view_ops})
       for (const Op& op : family()) {
         sorted.push_back(&op);
         by_name.emplace(op.name, &op);

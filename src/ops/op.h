@@ -97,6 +97,8 @@ struct Op {
   /// The first results of this operator, called with the same arguments, are its own. It takes its place where
   /// gradients are traced, if nobody reads the others.
   std::string_view same_as = {};
+  /// Without a rule, and only torch's own code calls it; still it refuses sizes that do not belong together.
+  bool checks_arguments = false;
   bool changes_shape = false;  ///< writes not the elements of its first argument but how they are looked at
 };
 

@@ -163,6 +163,7 @@ inline constexpr int kFirst[] = {0};  ///< Op::writes of in-place operators
 std::span<const Op> activation_ops();
 std::span<const Op> attention_ops();
 std::span<const Op> convolution_ops();
+std::span<const Op> distance_ops();
 std::span<const Op> factory_ops();
 std::span<const Op> indexing_ops();
 std::span<const Op> joining_ops();

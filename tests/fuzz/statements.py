@@ -845,7 +845,8 @@ def foreign(g):
     others = g.vars(lambda t: t.dtype == v.dtype and t.shape == v.shape)
     texts.append(Names(f"fuzz.two({v}, {g.rng.choice(others)})"))
     if v.dim() == 4 and v.dtype in (torch.float32, torch.float64) and v.numel():  # of no pixels it reads beside the image
-        texts += [f"torchvision.ops.roi_align({v}, torch.tensor([[0.0, 0.0, 0.0, 2.0, 2.0]], dtype={v.dtype}{g.factory()}), 2)"] * 4
+        # a box of an image that is not there would be read and written beside the images
+        texts += [f"torchvision.ops.roi_align({v}, torch.tensor([[0.0, 0.0, 0.0, 2.0, 2.0]], dtype={v.dtype}{g.factory()})[:len({v})], 2)"] * 4
     if v.dim() == 2 and v.shape[1] == 4 and v.dtype is torch.float32:
         texts += [f"torchvision.ops.nms(torch.cat([{v}[:, :2], {v}[:, :2] + 1], 1), {v}[:, 0], 0.5)"] * 3
     return g.rng.choice(texts)

@@ -27,9 +27,9 @@ struct Row {
 constexpr Row kRows[] = {
     {CallClass::kPure,
      "builtins.isinstance builtins.issubclass builtins.callable builtins.ord builtins.chr builtins.len builtins.iter "
-     "builtins.all builtins.any builtins.sum builtins.max "
+     "builtins.all builtins.any builtins.max "
      "builtins.min builtins.sorted builtins.bin builtins.hex builtins.oct builtins.repr builtins.ascii builtins.format "
-     "builtins.hash math.sqrt math.ceil math.floor math.log math.log2 math.log10 math.log1p math.exp math.prod "
+     "builtins.hash math.sqrt math.ceil math.floor math.log math.log2 math.log10 math.log1p math.exp "
      "math.isqrt "
      "math.pow math.trunc math.cos math.sin math.tan math.tanh math.atan math.atan2 math.fabs math.gcd math.lcm "
      "math.isclose "
@@ -205,7 +205,9 @@ constexpr OperatorRow kOperators[] = {
     {"builtins.abs", {Kind::kNumber, 0, 1}},
     {"_operator.abs", {Kind::kNumber, 0, 1}},
     {"builtins.round", {Kind::kNumber, 0, 1}},
-    {"builtins.divmod", {Kind::kNumber}},
+    {"builtins.divmod", {Kind::kDivmod}},
+    {"builtins.sum", {Kind::kTotal, NB_ADD, 1}},
+    {"math.prod", {Kind::kTotal, NB_MULTIPLY, 1}},
 };
 
 // Methods of torch.Tensor and functions of torch that read data or touch what no graph holds. Everything else that is

@@ -674,6 +674,11 @@ bool GuardProgram::check(GuardContext& context, std::string* why, std::vector<st
   }
   if (!all && !changed) return false;
   if (!check_pinned(context, all ? why : nullptr, changed) || !all) return false;
+  for (const RealStep& step : real_steps)  // numbers and conditions may be about what they make
+    if (!step.run(context.symbols)) {
+      if (why) *why = "a number changed: " + to_string(step) + " is no such number any more";
+      return false;
+    }
   for (const types::Expr& number : numbers)
     if (!number.evaluate_exactly(context.symbols)) {
       if (why) *why = "a number changed: " + types::to_string(number) + " needs more than 64 bits";
@@ -688,11 +693,6 @@ bool GuardProgram::check(GuardContext& context, std::string* why, std::vector<st
 }
 
 bool GuardProgram::check_numbers(GuardContext& context, std::string* why) {
-  for (const RealStep& step : real_steps)
-    if (!step.run(context.symbols)) {
-      if (why) *why = "a number changed: " + to_string(step) + " is no float any more";
-      return false;
-    }
   for (const RealCheck& check : real_checks)
     if (!check.holds(context.symbols)) {
       if (why) *why = "a number changed: " + to_string(check) + " does not hold any more";

@@ -63,6 +63,13 @@ std::string to_string(const RealOperand& operand) {
 
 }  // namespace
 
+std::optional<int64_t> size_of(PyObject* object) {
+  if (!PyLong_CheckExact(object)) return std::nullopt;
+  int overflow = 0;
+  const long long number = PyLong_AsLongLongAndOverflow(object, &overflow);
+  return overflow == 0 && number >= 0 ? std::optional<int64_t>(number) : std::nullopt;
+}
+
 bool RealStep::run(std::span<int64_t> symbols) const {
   double made = 0;
   if (op == Op::kCall) {
@@ -75,6 +82,11 @@ bool RealStep::run(std::span<int64_t> symbols) const {
     const Ref value = Ref::take(PyObject_Vectorcall(function.get(), args.data() + 1,
                                                     operands.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
     if (!value) PyErr_Clear();
+    if (value && gives_int) {
+      const auto number = size_of(value.get());
+      if (number) symbols[result] = *number;
+      return number.has_value();
+    }
     if (!value || !PyFloat_CheckExact(value.get())) return false;
     made = PyFloat_AS_DOUBLE(value.get());
   } else {

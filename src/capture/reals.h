@@ -24,14 +24,18 @@ struct RealOperand {
   Ref constant;
 };
 
-/// symbols[result] = what the function makes of the operands, as Python does. No function: the operator.
+/// An int of 64 bits that is not negative. Nothing: it is something else.
+std::optional<int64_t> size_of(PyObject* object);
+
+/// symbols[result] = what the function makes of the operands, as Python does: int(s0 * 1.5). No function: the operator.
 struct RealStep {
   enum class Op : unsigned char { kAdd, kSubtract, kMultiply, kDivide, kNegative, kCall, kCount } op;
   Ref function;
   std::vector<RealOperand> operands;
   uint32_t result;
   aten::Count count = {};  ///< what torch makes of the first operand
-  /// False: it raises, or gives no float.
+  bool gives_int = false;  ///< an int that is not negative: the symbol is that number
+  /// False: it raises, or gives no such number.
   bool run(std::span<int64_t> symbols) const;
 };
 

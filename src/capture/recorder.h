@@ -251,6 +251,10 @@ class Recorder final : public Semantics, public Provenance {
   std::optional<types::Expr> computed(int which, PyObject* left, PyObject* right);
   std::optional<bool> known_truth(PyObject* tensor);
   std::optional<bool> equal_elements(Activation& self, PyObject* left, PyObject* right);  ///< nothing: not only ints
+  /// A tuple or list that is made here, of ints, some of them symbols.
+  bool is_made_of_sizes(PyObject* object);
+  PyObject* call_total(Activation& self, PyObject* numbers, int which);  ///< sum, math.prod
+  PyObject* call_divmod(Activation& self, PyObject* left, PyObject* right);
   PyObject* call_extremum(Activation& self, std::span<PyObject* const> numbers, int better);
   bool is_exactly(const types::Expr& expr, PyObject* value) const;
   void guard_number(const types::Expr& expr);  ///< the program has computed it

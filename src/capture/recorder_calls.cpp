@@ -783,6 +783,13 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
           return identical(self, args[0], args[1], what.code != 0);
         case OperatorCall::Kind::kItem:
           return load_item(self, args[0], args[1]);
+        case OperatorCall::Kind::kTotal:
+          if (is_made_of_sizes(args[0])) return call_total(self, args[0], what.code);
+          return call_pure(self, callable, args, nargsf, kwnames, bound);
+        case OperatorCall::Kind::kDivmod:
+          if (is_symbolic(args[0]) && PyLong_CheckExact(args[0]) && PyLong_CheckExact(args[1]))
+            return call_divmod(self, args[0], args[1]);
+          [[fallthrough]];
         case OperatorCall::Kind::kNumber:
           if (!is_tensor(args[0])) return call_pure(self, callable, args, nargsf, kwnames, bound);
           for (size_t i = 0; i < count; ++i)

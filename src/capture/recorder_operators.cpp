@@ -255,9 +255,10 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
   if (handled) return made;
   // Joining sequences looks at none of their elements.
   const auto joins = [](PyObject* side) { return PyTuple_Check(side) || PyList_Check(side); };
-  if (base != 0 || !joins(left) || !joins(right)) {
-    specialise(left);
-    specialise(right);
+  if (base != NB_ADD || !joins(left) || !joins(right)) {
+    const bool repeats = base == NB_MULTIPLY;  // nor does repeating one
+    if (!repeats || !joins(left)) specialise(left);
+    if (!repeats || !joins(right)) specialise(right);
   }
   if (is_value(left) && is_value(right)) return Semantics::binary(self, which, left, right);
   if (!slot_guarded(self, left, kBinaryMethods[base]) || !slot_guarded(self, right, ""))
@@ -384,6 +385,34 @@ PyObject* Recorder::call_extremum(Activation& self, std::span<PyObject* const> n
   for (PyObject* number : numbers.subspan(1))
     if (const Ref wins = Ref::take(compare(self, number, best, better)); wins.get() == Py_True) best = number;
   return Py_NewRef(best);
+}
+
+bool Recorder::is_made_of_sizes(PyObject* object) {
+  const bool is_plain = PyTuple_CheckExact(object) || PyList_CheckExact(object) || Py_TYPE(object) == size_type();
+  if (!is_plain || is_outside(object)) return false;
+  bool any = false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(object, i);
+    if (!PyLong_CheckExact(item)) return false;
+    any = any || is_symbolic(item);
+  }
+  return any;
+}
+
+PyObject* Recorder::call_total(Activation& self, PyObject* numbers, int which) {
+  Ref total = Ref::take(PyLong_FromLong(which == NB_ADD ? 0 : 1));
+  const Ref items = Ref::take(PySequence_Tuple(numbers));
+  for (Py_ssize_t i = 0; total && items && i < PyTuple_GET_SIZE(items.get()); ++i)
+    total = Ref::take(binary(self, which, total.get(), PyTuple_GET_ITEM(items.get(), i)));
+  return items ? total.release() : nullptr;
+}
+
+PyObject* Recorder::call_divmod(Activation& self, PyObject* left, PyObject* right) {
+  const Ref quotient = Ref::take(binary(self, NB_FLOOR_DIVIDE, left, right));
+  const Ref rest = quotient ? Ref::take(binary(self, NB_REMAINDER, left, right)) : Ref();
+  PyObject* result = rest ? PyTuple_Pack(2, quotient.get(), rest.get()) : nullptr;
+  if (result) enter_made(result);
+  return result;
 }
 
 int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {

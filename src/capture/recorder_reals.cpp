@@ -90,17 +90,28 @@ PyObject* Recorder::computed_real(RealStep::Op op, PyObject* function, std::span
     if (!operand) return nullptr;
     step.operands.push_back(std::move(*operand));
   }
+  if (PyLong_CheckExact(result)) {
+    step.gives_int = true;
+    const types::Expr symbol = new_symbol(PyLong_AsLongLong(result));
+    step.result = guards().symbol_count - 1;
+    guards().real_steps.push_back(std::move(step));
+    return new_number(result, symbol);
+  }
   step.result = new_real(PyFloat_AS_DOUBLE(result));
   guards().real_steps.push_back(std::move(step));
   return carrier(PyFloat_AS_DOUBLE(result), guards().real_steps.back().result);
 }
 
+/// What a number may be that is computed again at each call.
+static bool is_computable(PyObject* result) { return PyFloat_CheckExact(result) || size_of(result); }
+
 // Operators whose errors and results are Python's own in all cases.
 struct OperatorFunctions {
   OperatorFunctions() {
     const Ref module = Ref::take(PyImport_ImportModule("operator"));
-    for (const auto& [which, name] : {std::pair{NB_TRUE_DIVIDE, "truediv"}, std::pair{NB_FLOOR_DIVIDE, "floordiv"},
-                                      std::pair{NB_REMAINDER, "mod"}, std::pair{NB_POWER, "pow"}})
+    for (const auto& [which, name] :
+         {std::pair{NB_TRUE_DIVIDE, "truediv"}, std::pair{NB_FLOOR_DIVIDE, "floordiv"}, std::pair{NB_REMAINDER, "mod"},
+          std::pair{NB_POWER, "pow"}, std::pair{NB_LSHIFT, "lshift"}, std::pair{NB_RSHIFT, "rshift"}})
       all[which] = module ? PyObject_GetAttrString(module.get(), name) : nullptr;
   }
   PyObject* all[13] = {};  ///< by number of the operator; for as long as the process lives
@@ -128,7 +139,7 @@ PyObject* Recorder::binary_real(Activation& self, int which, PyObject* left, PyO
   Ref result = Ref::take(Semantics::binary(self, which, left, right));
   *handled = true;
   PyObject* const operands[] = {left, right};
-  if (result && PyFloat_CheckExact(result.get()))
+  if (result && is_computable(result.get()))
     if (PyObject* made = computed_real(op, function, operands, result.get())) return made;
   const ErrorAside aside;  // of a division by zero
   specialise(left);
@@ -149,7 +160,7 @@ PyObject* Recorder::call_real(PyObject* callable, std::span<PyObject* const> arg
   Ref result =
       Ref::take(PyObject_Vectorcall(callable, given.data() + 1, args.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
   *handled = true;
-  if (result && PyFloat_CheckExact(result.get()))
+  if (result && is_computable(result.get()))
     if (PyObject* made = computed_real(RealStep::Op::kCall, callable, args, result.get())) return made;
   const ErrorAside aside;
   for (PyObject* arg : args) specialise(arg);

@@ -77,10 +77,10 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
     return result;
   }
   if (type == &PyLong_Type && count == 1 && number(args[0])) return Py_NewRef(args[0]);
-  if (type == &PyFloat_Type && count == 1 && !kwnames) {
-    if (real(args[0])) return Py_NewRef(args[0]);
+  if ((type == &PyFloat_Type || type == &PyLong_Type) && count == 1 && !kwnames) {
+    if (type == &PyFloat_Type && real(args[0])) return Py_NewRef(args[0]);
     bool handled = false;
-    PyObject* result = call_real(object, {args, 1}, &handled);  // of an int
+    PyObject* result = call_real(object, {args, 1}, &handled);
     if (handled) return result;
   }
   if ((type == &PyLong_Type || type == &PyFloat_Type || type == &PyComplex_Type) && count >= 1 && is_tensor(args[0]))
@@ -111,8 +111,10 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
       if (!touch_tensor(args[i])) return stop(self, Stop::kUnknownTensor, "an unknown place");
       continue;
     }
-    // Containers that only copy references leave numbers as they are, and so do arguments of Python functions.
-    if (copies || (type == &PyMap_Type && PyFunction_Check(args[0]))) {
+    // Containers and iterators that only hand references on leave numbers as they are, and so do arguments of Python
+    // functions.
+    const bool hands_on = copies || type == &PyZip_Type || type == &PyReversed_Type || (type == &PyEnum_Type && i == 0);
+    if (hands_on || (type == &PyMap_Type && PyFunction_Check(args[0]))) {
       if (!takes_apart(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
       continue;
     }

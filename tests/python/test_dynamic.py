@@ -1,5 +1,7 @@
 """Sizes that change: one graph serves them all, and every answer is eager's."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -563,3 +565,72 @@ def test_a_random_number_that_is_written_over():
     for _ in range(3):
         x = randn(3)
         compare(f(x), c(x))
+
+
+SIZES = """sum(x.shape)
+sum(x.shape[-2:])
+math.prod(x.shape)
+math.prod(x.shape[1:])
+[d for i, d in enumerate(x.shape)][0]
+[a + b for a, b in zip(x.shape, x.shape)][0]
+[v if v is not None else d for v, d in zip([None, 3], x.shape)][0]
+list(reversed(x.shape))[0]
+(x.shape[:1] * 2)[1]
+[x.shape[0]] * 2
+divmod(x.shape[0], 2)[0] + 1
+abs(-x.shape[0])
+math.ceil(x.shape[0] / 2)
+math.floor(x.shape[0] * 0.5)
+math.trunc(x.shape[0] / 2)
+int(x.shape[0] * 0.3 + 2)
+int(x.shape[0] / 2)
+int(x.shape[0] * 1.5)
+round(x.shape[0] / 2)
+[math.floor(float(x.shape[i]) * 2.0) for i in range(2)]
+[int(s * 0.5) for s in x.shape]
+x.shape[0] << 1
+x.shape[0] ** 2
+int(math.sqrt(x.shape[0] ** 2))
+math.gcd(x.shape[0], 1) + 1
+math.isqrt(x.shape[0])
+x.shape[0] // (x.shape[0] // 3)""".split("\n")
+
+
+@pytest.mark.parametrize("text", SIZES)
+def test_sizes_as_people_count_them(text):
+    """What is counted of sizes is a number of the graph, not a graph for each number."""
+    names = {"torch": torch, "math": math}
+    exec(f"def f(x):\n    return torch.zeros({text}) + 1, x * 2", names)
+    report = served(names["f"], rows(*range(6, 17)))
+    assert len(report.graphs) <= 3 and not report.fallbacks and not report.break_count, str(report)
+
+
+FACTORS = [2, 3]
+
+
+def test_numbers_beside_sizes_are_still_guarded():
+    """Iterators that only hand numbers on are walked with sizes; a list from outside beside them is asked for each number."""
+    def f(x):
+        return [x * a * b for a, b in zip(FACTORS, x.shape)], [x * i * a for i, a in enumerate(FACTORS)], [x * a for a in reversed(FACTORS)]
+
+    compiled = magneto.compile(f)
+    for n, change in zip(range(3, 12), [(2, 3), (2, 3), (2, 3), (4, 3), (4, 5), (2, 3), (1, 2, 3), (0, 1), (-1, 2)]):
+        FACTORS[:] = change
+        compare(f(torch.ones(n, 2)), compiled(torch.ones(n, 2)))
+
+
+@pytest.mark.parametrize("text", ["int(k * 0.5)", "k ** 3", "k << 2", "k // 3", "k % 3", "math.floor(k / 4)", "abs(k)", "divmod(k, 4)[1]", "round(k * 0.7)", "-k // 2", "(k - 20) ** 2"])
+def test_numbers_that_are_counted_of_ints(text):
+    """Whatever the int is: negative, of more than 64 bits, a bool, or one for which eager raises."""
+    names = {"torch": torch, "math": math}
+    exec(f"def f(x, k):\n    return x * ({text}), x[:3] + 1", names)
+    f = names["f"]
+    compiled = magneto.compile(f)
+    for k in [5, 6, 7, 8, 20, 0, 1, -3, -4, 2 ** 40, 2 ** 62, 2 ** 70, -2 ** 63, True, 9, 10]:
+        def answer(function):
+            try:
+                return function(torch.ones(4), k)
+            except (RuntimeError, OverflowError) as error:
+                return type(error)
+        want, have = answer(f), answer(compiled)
+        assert (want == have) if isinstance(want, type) else all(torch.equal(a, b) for a, b in zip(want, have))

@@ -291,6 +291,11 @@ class Probing {
 
 Results results_by_probing(const Operator& op, std::span<const graph::Arg> args, const graph::Graph& graph,
                            Symbols& symbols) {
+  // The operator itself has run, and has warned of what there is to warn of.
+  struct Silent final : c10::WarningHandler {
+    void process(const c10::Warning&) override {}
+  } silent;
+  const c10::WarningUtils::WarningHandlerGuard nobody_hears(&silent);
   return Probing(op, args, graph, symbols).run();
 }
 

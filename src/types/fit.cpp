@@ -2,10 +2,13 @@
 #include "types/fit.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace magneto::types {
 
 namespace {
+
+constexpr int64_t kMostFactor = 1 << 20, kMostMove = 1 << 10;  // beyond them, products would need more than 64 bits
 
 class Fitting {
  public:
@@ -120,6 +123,7 @@ class Fitting {
     const auto one = seen_at(s, 1), two = seen_at(s, 2);
     if (!one || !two) return std::nullopt;
     const int64_t first = *one - seen_[0], second = *two - 2 * *one + seen_[0], at = base(s);
+    if (at > kMostFactor || std::abs(first) > kMostFactor || std::abs(second) > kMostFactor) return std::nullopt;
     const int64_t linear = 2 * first - second * (2 * at + 1);
     const int64_t rest = 2 * seen_[0] - second * at * at - linear * at;
     if (second % 2 == 0 && linear % 2 == 0 && rest % 2 == 0)
@@ -136,7 +140,7 @@ class Fitting {
     const Expr ds = of(s) - Expr(base(s)), dt = of(t) - Expr(base(t));
     for (size_t p = 1; p < points_.size(); ++p) {
       const int64_t i = points_[p][s] - base(s), j = points_[p][t] - base(t);
-      if (i == 0 || j == 0 || !differ_only(p, {s, t})) continue;
+      if (i == 0 || j == 0 || std::abs(i) > kMostMove || std::abs(j) > kMostMove || !differ_only(p, {s, t})) continue;
       const int64_t rest = seen_[p] - seen_[0] - i * (*a - seen_[0]) - j * (*b - seen_[0]);
       if (rest % (i * j) != 0) return std::nullopt;
       return if_fits(Expr(seen_[0]) + Expr(*a - seen_[0]) * ds + Expr(*b - seen_[0]) * dt +

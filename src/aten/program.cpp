@@ -29,7 +29,7 @@ struct Step {
   std::vector<ValueId> drops;    ///< not read later, but too late to move
   bool grad = true;
   bool changes = false;  ///< writes to memory of an input
-  bool looks = false;    ///< at what came back: its sizes are no rule's (probe_internal.h)
+  bool looks = false;    ///< at what came back: its sizes may be no rule's (probe_internal.h)
 };
 
 // Grad mode of the steps; the caller's comes back at the end, also when a step throws.
@@ -68,8 +68,7 @@ struct Program::Body {
 
   void find_probed() {
     for (Step& step : steps) {
-      const bool has_rule = (step.op->declared && step.op->declared->type) || step.op->is_foreign;
-      if (has_rule || step.op->writes_anything || step.op->way == Way::kView) continue;
+      if (step.op->is_foreign || step.op->writes_anything || step.op->way == Way::kView) continue;
       for (const ValueId id : step.outputs)
         if (id.valid())
           for (const types::Expr& size : graph.value(id).type.sizes) step.looks = step.looks || !size.is_constant();

@@ -39,8 +39,9 @@ enum class CallClass : unsigned char {
 /// A function that is an operator of the language: operator.add(a, b) is a + b.
 struct OperatorCall {
   enum class Kind : unsigned char { kUnary, kBinary, kCompare, kIdentical, kItem, kNumber, kTotal, kDivmod } kind;
-  int code =
-      0;  ///< as Semantics::unary, binary and compare take it; kIdentical: 1 for `is not`; kTotal: of all elements
+  /// As Semantics::unary, binary and compare take it; kIdentical: 1 for `is not`; kTotal: the operator between
+  /// elements.
+  int code = 0;
   size_t arguments = 2;
 };
 const OperatorCall* operator_call(PyObject* callable);  ///< nullptr: none

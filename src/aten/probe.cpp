@@ -109,7 +109,8 @@ class Probing {
     }
     for (size_t a = 0; a < groups_.size(); ++a)
       for (size_t b = a + 1; b < groups_.size(); ++b) {
-        for (const auto& [i, j] : {std::pair<int64_t, int64_t>{1, 1}, {2, 3}, {5, 2}})
+        for (const auto& [i, j] :
+             {std::pair<int64_t, int64_t>{1, 1}, {2, 3}, {5, 2}, {-1, -1}, {-2, -1}, {-1, -2}, {4, -1}, {-1, 4}})
           add(moved({{a, now(a) + i}, {b, now(b) + j}}));
         add(moved({{a, now(b) + 1}, {b, now(a)}}));
       }

@@ -23,9 +23,10 @@ class Fitting {
     if (fits(seen_[0])) return Expr(seen_[0]);
     for (const Expr& expr : known_)
       if (fits(expr)) return expr;
+    if (!is_seen_together()) return std::nullopt;
     if (auto sum = fit_sum()) return sum;
     if (auto pair = fit_pair()) return pair;
-    if (auto quotient = fit_quotient()) return quotient;
+    if (auto multiple = fit_multiple()) return multiple;
     if (auto polynomial = fit_square()) return polynomial;
     if (auto polynomial = fit_bilinear()) return polynomial;
     return fit_product();
@@ -56,6 +57,18 @@ class Fitting {
   bool moves_value(size_t symbol) const {
     const std::vector<size_t> line = along(symbol);
     return std::any_of(line.begin(), line.end(), [&](size_t p) { return seen_[p] != seen_[0]; });
+  }
+  /// Whether each two of the symbols that the numbers follow were moved at once: what they make of one another shows
+  /// nowhere else.
+  bool is_seen_together() const {
+    for (size_t a = 0; a < followed_.size(); ++a)
+      for (size_t b = a + 1; b < followed_.size(); ++b) {
+        const auto both = [&](const std::vector<int64_t>& point) {
+          return point[followed_[a]] != base(followed_[a]) && point[followed_[b]] != base(followed_[b]);
+        };
+        if (std::count_if(points_.begin(), points_.end(), both) < 2) return false;
+      }
+    return true;
   }
   /// What is seen where a symbol alone is larger by this.
   std::optional<int64_t> seen_at(size_t symbol, int64_t more) const {
@@ -90,29 +103,44 @@ class Fitting {
     return std::nullopt;
   }
 
-  // (a * s + b) // c
-  std::optional<Expr> fit_quotient() const {
-    if (followed_.size() != 1) return std::nullopt;
-    const size_t s = followed_[0];
-    const std::vector<size_t> line = along(s);
-    const auto far = *std::max_element(line.begin(), line.end(), [&](size_t p, size_t q) {
-      return std::abs(points_[p][s] - base(s)) < std::abs(points_[q][s] - base(s));
-    });
-    const int64_t run = points_[far][s] - base(s), rise = seen_[far] - seen_[0];
+  // a * e + b, (a * e + b) // c, where e is a symbol or known
+  std::optional<Expr> fit_multiple() const {
+    std::vector<Expr> terms;
+    for (const size_t s : followed_) terms.push_back(of(s));
+    for (const Expr& expr : known_)
+      if (!expr.is_constant()) terms.push_back(expr);
+    for (const Expr& term : terms)
+      if (auto found = fit_multiple_of(term)) return found;
+    return std::nullopt;
+  }
+  std::optional<Expr> fit_multiple_of(const Expr& term) const {
+    std::vector<int64_t> at;
+    for (const std::vector<int64_t>& point : points_) {
+      const auto value = term.evaluate_exactly(point);
+      if (!value || std::abs(*value) > kMostFactor * kMostMove) return std::nullopt;
+      at.push_back(*value);
+    }
+    const auto far = static_cast<size_t>(
+        std::max_element(at.begin(), at.end(),
+                         [&](int64_t a, int64_t b) { return std::abs(a - at[0]) < std::abs(b - at[0]); }) -
+        at.begin());
+    const int64_t run = at[far] - at[0], rise = seen_[far] - seen_[0];
+    if (run == 0) return std::nullopt;
+    if (rise % run == 0)
+      if (auto found = if_fits(Expr(rise / run) * term + Expr(seen_[0] - rise / run * at[0]))) return found;
     std::vector<int64_t> divisors = {2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 32, 64};
     for (const Expr& expr : known_)
       if (const auto number = expr.constant(); number && *number > 1 && *number < 4096) divisors.push_back(*number);
     for (const int64_t c : divisors)
       for (int64_t a = std::max<int64_t>(1, c * rise / run - 1); a <= c * rise / run + 1; ++a) {
-        // b is between these, since it fits at the first point; each of the others narrows it
-        int64_t least = INT64_MIN / 2, most = INT64_MAX / 2;
-        for (const size_t p : line) {
-          least = std::max(least, c * seen_[p] - a * points_[p][s]);
-          most = std::min(most, c * seen_[p] - a * points_[p][s] + c - 1);
+        int64_t least = INT64_MIN / 2, most = INT64_MAX / 2;  // of b: each point narrows it
+        for (size_t p = 0; p < at.size(); ++p) {
+          least = std::max(least, c * seen_[p] - a * at[p]);
+          most = std::min(most, c * seen_[p] - a * at[p] + c - 1);
         }
         if (least > most) continue;
         const int64_t b = least <= 0 && most >= 0 ? 0 : least;
-        if (auto expr = if_fits(Expr::floor_div(Expr(a) * of(s) + Expr(b), c))) return expr;
+        if (auto found = if_fits(Expr::floor_div(Expr(a) * term + Expr(b), c))) return found;
       }
     return std::nullopt;
   }
@@ -176,7 +204,7 @@ class Fitting {
     const uint32_t moved[] = {static_cast<uint32_t>(symbol)};
     const Fitting one(points, seen, moved, known_);
     if (auto sum = one.fit_sum()) return sum;
-    return one.fit_quotient();
+    return one.fit_multiple();
   }
 
   const Points& points_;

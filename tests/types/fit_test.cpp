@@ -43,6 +43,27 @@ TEST(Fit, PrefersWhatIsKnown) {
   EXPECT_EQ(refit(frames * s1, {frames, s1}), frames * s1);
 }
 
+TEST(Fit, CountsOnWithWhatIsKnown) {
+  const Expr even = 2 * Expr::floor_div(3 * s0, 2);
+  for (const Expr& expr : {even + 2, 3 * even - 1, Expr::floor_div(even - 1, 3) + 1}) {
+    const auto found = refit(expr, {even});
+    ASSERT_TRUE(found) << to_string(expr);
+    for (int64_t n = 2; n < 60; ++n) {
+      const int64_t at[] = {n, 7};
+      EXPECT_EQ(found->evaluate(at), expr.evaluate(at)) << to_string(expr) << " is not " << to_string(*found);
+    }
+  }
+}
+
+// A product of two sizes looks like a sum as long as only one of them is moved.
+TEST(Fit, WantsToSeeTwoSymbolsMoved) {
+  const Points points = {{10, 7}, {11, 7}, {12, 7}, {9, 7}, {10, 8}, {10, 9}, {10, 6}};
+  std::vector<int64_t> seen;
+  for (const auto& point : points) seen.push_back(point[0] * point[1]);
+  const std::vector<uint32_t> symbols = {0, 1};
+  EXPECT_FALSE(fit(points, seen, symbols, {}));
+}
+
 TEST(Fit, SaysNothingOfOthers) {
   EXPECT_FALSE(refit(Expr::mod(s0, 5)));
   EXPECT_FALSE(refit(s0 * s0 * s0));

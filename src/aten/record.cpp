@@ -471,9 +471,10 @@ class Recording {
     // out= and resized, where a size is one.
     if (!state_.symbols && (op_.takes_out || is_untried())) return std::nullopt;
     Internal ours(state_);
-    if (state_.symbols)
+    if (state_.symbols) {
       if (Results probed = results_by_probing(op_, args_, state_.graph, *state_.symbols)) return probed;
-    if (state_.symbols) fix_arguments();
+      fix_arguments();
+    }
     Results results = op_.way == Way::kView || op_.way == Way::kRestride ? results_by_view(op_, arguments())
                                                                          : results_by_kernel(op_, arguments());
     if (results || !state_.symbols) return results;

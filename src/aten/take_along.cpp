@@ -1,5 +1,5 @@
-// aten/composites.cpp: operators that torch takes apart in C++ code that asks for plain sizes, of tensors whose sizes
-// are symbols. As in matmul.cpp: the same operators in the same order, or the symbolic trace is given up.
+// aten/take_along.cpp: take_along_dim of tensors whose sizes are symbols, where torch's own code asks for plain ones.
+// As in matmul.cpp: the same operators in the same order, or the symbolic trace is given up.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 

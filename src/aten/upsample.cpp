@@ -73,40 +73,45 @@ template <class... Corners>
 using ByFactors =
     typename Pointer<at::Tensor(const at::Tensor&, at::OptionalSymIntArrayRef, Corners..., Factors)>::Type;
 
-template <size_t dims, typename Resize<dims>::Type resize, ByFactors<> otherwise>
-at::Tensor nearest(const at::Tensor& image, at::OptionalSymIntArrayRef size, Factors factors) {
-  c10::impl::ExcludeDispatchKeyGuard once(kSymbolicKey);
-  const auto sizes = sizes_of(image, size, factors, dims);
-  return sizes ? resized<resize, dims>(image, *sizes, factors) : otherwise(image, size, factors);
-}
-
-template <size_t dims, typename Resize<dims, bool>::Type resize, ByFactors<bool> otherwise>
-at::Tensor smooth(const at::Tensor& image, at::OptionalSymIntArrayRef size, bool corners, Factors factors) {
-  c10::impl::ExcludeDispatchKeyGuard once(kSymbolicKey);
-  const auto sizes = sizes_of(image, size, factors, dims);
-  return sizes ? resized<resize, dims>(image, *sizes, factors, corners) : otherwise(image, size, corners, factors);
-}
+/// Those that are smooth are told whether corners lie on corners.
+template <size_t dims, class... Corners>
+struct Substitute {
+  template <typename Resize<dims, Corners...>::Type resize, ByFactors<Corners...> otherwise>
+  static at::Tensor run(const at::Tensor& image, at::OptionalSymIntArrayRef size, Corners... corners, Factors factors) {
+    c10::impl::ExcludeDispatchKeyGuard once(kSymbolicKey);
+    const auto sizes = sizes_of(image, size, factors, dims);
+    return sizes ? resized<resize, dims>(image, *sizes, factors, corners...)
+                 : otherwise(image, size, corners..., factors);
+  }
+};
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
-  library.impl("upsample_nearest1d.vec", nearest<1, at::upsample_nearest1d_symint, at::upsample_nearest1d_symint>);
-  library.impl("upsample_nearest2d.vec", nearest<2, at::upsample_nearest2d_symint, at::upsample_nearest2d_symint>);
-  library.impl("upsample_nearest3d.vec", nearest<3, at::upsample_nearest3d_symint, at::upsample_nearest3d_symint>);
+  library.impl("upsample_nearest1d.vec",
+               Substitute<1>::run<at::upsample_nearest1d_symint, at::upsample_nearest1d_symint>);
+  library.impl("upsample_nearest2d.vec",
+               Substitute<2>::run<at::upsample_nearest2d_symint, at::upsample_nearest2d_symint>);
+  library.impl("upsample_nearest3d.vec",
+               Substitute<3>::run<at::upsample_nearest3d_symint, at::upsample_nearest3d_symint>);
   library.impl("_upsample_nearest_exact1d.vec",
-               nearest<1, at::_upsample_nearest_exact1d_symint, at::_upsample_nearest_exact1d_symint>);
+               Substitute<1>::run<at::_upsample_nearest_exact1d_symint, at::_upsample_nearest_exact1d_symint>);
   library.impl("_upsample_nearest_exact2d.vec",
-               nearest<2, at::_upsample_nearest_exact2d_symint, at::_upsample_nearest_exact2d_symint>);
+               Substitute<2>::run<at::_upsample_nearest_exact2d_symint, at::_upsample_nearest_exact2d_symint>);
   library.impl("_upsample_nearest_exact3d.vec",
-               nearest<3, at::_upsample_nearest_exact3d_symint, at::_upsample_nearest_exact3d_symint>);
-  library.impl("upsample_linear1d.vec", smooth<1, at::upsample_linear1d_symint, at::upsample_linear1d_symint>);
-  library.impl("upsample_bilinear2d.vec", smooth<2, at::upsample_bilinear2d_symint, at::upsample_bilinear2d_symint>);
-  library.impl("upsample_bicubic2d.vec", smooth<2, at::upsample_bicubic2d_symint, at::upsample_bicubic2d_symint>);
-  library.impl("upsample_trilinear3d.vec", smooth<3, at::upsample_trilinear3d_symint, at::upsample_trilinear3d_symint>);
+               Substitute<3>::run<at::_upsample_nearest_exact3d_symint, at::_upsample_nearest_exact3d_symint>);
+  library.impl("upsample_linear1d.vec",
+               Substitute<1, bool>::run<at::upsample_linear1d_symint, at::upsample_linear1d_symint>);
+  library.impl("upsample_bilinear2d.vec",
+               Substitute<2, bool>::run<at::upsample_bilinear2d_symint, at::upsample_bilinear2d_symint>);
+  library.impl("upsample_bicubic2d.vec",
+               Substitute<2, bool>::run<at::upsample_bicubic2d_symint, at::upsample_bicubic2d_symint>);
+  library.impl("upsample_trilinear3d.vec",
+               Substitute<3, bool>::run<at::upsample_trilinear3d_symint, at::upsample_trilinear3d_symint>);
   library.impl("_upsample_bilinear2d_aa.vec",
-               smooth<2, at::_upsample_bilinear2d_aa_symint, at::_upsample_bilinear2d_aa_symint>);
+               Substitute<2, bool>::run<at::_upsample_bilinear2d_aa_symint, at::_upsample_bilinear2d_aa_symint>);
   library.impl("_upsample_bicubic2d_aa.vec",
-               smooth<2, at::_upsample_bicubic2d_aa_symint, at::_upsample_bicubic2d_aa_symint>);
+               Substitute<2, bool>::run<at::_upsample_bicubic2d_aa_symint, at::_upsample_bicubic2d_aa_symint>);
 }
 
 }  // namespace magneto::aten

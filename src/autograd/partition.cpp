@@ -194,8 +194,8 @@ class Partitioning {
     return true;
   }
 
-  // What eager keeps: the values that operators of the backward read. A node that no result of the forward needs counts
-  // as one of the backward.
+  // What eager keeps: the values that operators of the backward read. A node of the forward that only the backward
+  // needs (what a custom autograd.Function saves) has run by then: what it read is not kept.
   void find_direct_reads() {
     is_wanted_.resize(joint_.nodes().size());
     const auto want = [&](ValueId id) {
@@ -210,10 +210,10 @@ class Partitioning {
     }
     for (size_t n = joint_.nodes().size(); n-- > 0;) {
       if (!is_wanted_[n]) continue;
-      const bool view = is_view(joint_.nodes()[n]);
+      const bool reads_nothing = is_view(joint_.nodes()[n]) || n < halves_.forward_nodes;
       graph::for_each_read(joint_.nodes()[n], [&](ValueId id) {
         want(id);
-        if (view) return;
+        if (reads_nothing) return;
         is_read_directly_[viewed(id).index()] = true;
         if (counts_writes(id)) is_checked_[viewed(id).index()] = true;
       });

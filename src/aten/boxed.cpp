@@ -3,7 +3,9 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <stdexcept>
 
+#include "aten/symbols.h"
 #include "base/check.h"
 
 namespace magneto::aten {
@@ -88,6 +90,41 @@ void call(const Operator& op, torch::jit::Stack& stack) {
   if (!op.factory) return op.handle.callBoxed(stack);
   c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
   op.handle.callBoxed(stack);
+}
+
+c10::IValue boxed(const graph::Arg& arg, ArgKind kind, std::span<const at::Tensor> tensors, Symbols& symbols) {
+  if (const auto* value = std::get_if<ValueId>(&arg)) return value->valid() ? tensors[value->index()] : at::Tensor();
+  if (const auto* list = std::get_if<std::vector<ValueId>>(&arg)) {
+    if (kind != ArgKind::kOptionalTensors) {
+      c10::List<at::Tensor> boxed;
+      for (const ValueId id : *list) boxed.push_back(id.valid() ? tensors[id.index()] : at::Tensor());
+      return boxed;
+    }
+    c10::List<std::optional<at::Tensor>> boxed;
+    for (const ValueId id : *list)
+      boxed.push_back(id.valid() ? std::optional<at::Tensor>(tensors[id.index()]) : std::nullopt);
+    return boxed;
+  }
+  if (const auto* one = std::get_if<types::Expr>(&arg); one && !one->is_constant()) {
+    if (kind == ArgKind::kInt) return symbols.to_torch(*one);
+    if (kind == ArgKind::kNumber) return c10::Scalar(symbols.to_torch(*one));
+    if (kind == ArgKind::kTensor) return symbols.wrap(*one);
+    throw std::runtime_error("a size where only a number can stand");
+  }
+  if (const auto* real = std::get_if<graph::Real>(&arg)) {
+    if (kind == ArgKind::kTensor) return symbols.wrap(*real);
+    if (kind == ArgKind::kNumber) return c10::Scalar(symbols.to_torch(*real));
+    // A formula may pass it on. Who counts with it makes other numbers of other values (make_joint).
+    if (const auto lent = kind == ArgKind::kFloat ? symbols.lend(*real) : std::nullopt) return *lent;
+    throw std::runtime_error("a float that changes where only a number can stand");
+  }
+  if (const auto* list = std::get_if<types::Sizes>(&arg))
+    if (std::any_of(list->begin(), list->end(), [](const types::Expr& expr) { return !expr.is_constant(); })) {
+      std::vector<c10::SymInt> numbers;
+      for (const types::Expr& expr : *list) numbers.push_back(symbols.to_torch(expr));
+      return c10::IValue(c10::SymIntArrayRef(numbers));
+    }
+  return to_ivalue(arg, kind);
 }
 
 }  // namespace magneto::aten

@@ -10,6 +10,8 @@
 
 namespace magneto::aten {
 
+class Symbols;
+
 /// One argument: a value that never changes, sizes that are known when it runs, or tensors by number.
 struct Slot {
   enum class From : uint8_t { kTemplate, kValue, kList, kOptionalList, kSymbolic };
@@ -25,6 +27,8 @@ std::vector<Slot> make_slots(const Operator& op, const std::vector<graph::Arg>& 
 at::Tensor take(std::span<at::Tensor> values, graph::ValueId id, bool last);
 void push(const Slot& slot, std::span<at::Tensor> values, std::span<const int64_t> symbols, torch::jit::Stack& stack);
 void call(const Operator& op, torch::jit::Stack& stack);
+/// An argument for a symbolic trace: sizes that are symbols stay so. Throws where torch takes nothing but a number.
+c10::IValue boxed(const graph::Arg& arg, ArgKind kind, std::span<const at::Tensor> values, Symbols& symbols);
 
 /// Calls `keep` with each tensor among the results, those of lists one after the other.
 template <class Keep>

@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "aten/copying_internal.h"
 #include "aten/generators_internal.h"
 #include "aten/operators_internal.h"
 #include "aten/program.h"
@@ -86,49 +87,6 @@ class Chain final : public Executable {
   std::vector<size_t> last_reader_;                 ///< of each value: the piece after which nobody needs it
 };
 
-// Copies nodes into another graph. What is read must have a name there.
-class Copying {
- public:
-  explicit Copying(const Graph& from) : from_(from) { graph.conditions = from.conditions; }
-
-  void add_input(ValueId id) { renamed[id] = graph.add_input(from_.value(id).type, from_.value(id).name); }
-  void add_constant(ValueId id) { renamed[id] = graph.add_constant(from_.value(id).type); }
-  void add_node(Node node) { add_node(std::move(node), renamed); }
-  /// Reads and makes what has these names.
-  void add_node(Node node, std::unordered_map<ValueId, ValueId>& names) {
-    for (graph::Arg& arg : node.args) {
-      if (auto* one = std::get_if<ValueId>(&arg); one && one->valid()) *one = names.at(*one);
-      if (auto* list = std::get_if<std::vector<ValueId>>(&arg))
-        for (ValueId& id : *list)
-          if (id.valid()) id = names.at(id);
-    }
-    for (ValueId& id : node.outputs) {
-      if (!id.valid()) continue;
-      if (!names.count(id)) names[id] = graph.add_value(from_.value(id).type);
-      id = names.at(id);
-    }
-    node.place = graph.add_place(from_.places().at(node.place));
-    graph.add_node(std::move(node));
-  }
-  /// In the place of a node that makes this value; nothing for what is there already.
-  void add_zeros(ValueId id) {
-    if (!id.valid() || renamed.count(id)) return;
-    const types::TensorType& type = from_.value(id).type;
-    const ValueId made = renamed[id] = graph.add_value(type);
-    const auto add = [&](std::string op, std::vector<graph::Arg> args) {
-      graph.add_node({.op = std::move(op), .args = std::move(args), .outputs = {made}, .grad = false});
-    };
-    add("aten::empty_strided", {type.sizes, type.strides, type.dtype, graph::Arg(), type.device, graph::Arg()});
-    add("aten::zero_", {made});
-  }
-
-  Graph graph;
-  std::unordered_map<ValueId, ValueId> renamed;
-
- private:
-  const Graph& from_;
-};
-
 // Whether it makes a view in torch's eyes, of one tensor.
 bool looks(const Graph& graph, const Node& node) {
   const Way way = operator_named(node.op).way;
@@ -147,6 +105,7 @@ class Entering {
  public:
   Entering(const Program& program, std::span<const Entry> entries, std::span<const Entry> known)
       : from_(program.graph()), entries_(entries), known_(known), copy_(from_), last_read_(from_.values().size()) {
+    copy_.graph.conditions = from_.conditions;
     for (const ValueId id : from_.inputs()) copy_.add_input(id);
     for (const Entry& entry : entries) given_.push_back(copy_.graph.add_input(from_.value(entry.value).type, ""));
     for (const Entry& entry : known) numbers_.push_back(copy_.graph.add_input(from_.value(entry.value).type, ""));
@@ -274,6 +233,7 @@ std::vector<Piece> cut_into_pieces(const Program& program, const std::vector<siz
     const size_t begin = p == 0 ? 0 : ends[p - 1];
     Piece piece;
     Copying copy(from);
+    copy.graph.conditions = from.conditions;
     std::vector<bool> read(from.values().size());
     for (size_t n = begin; n < ends[p]; ++n)
       graph::for_each_read(from.nodes()[n], [&](ValueId id) { read[id.index()] = true; });

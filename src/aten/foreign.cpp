@@ -133,7 +133,7 @@ void on_foreign_operator(const c10::OperatorHandle& handle, c10::DispatchKeySet 
 // The names of operators that were defined, in any thread, and not met yet.
 struct Newcomers final : c10::OpRegistrationListener {
   void onOperatorRegistered(const c10::OperatorHandle& op) override {
-    if (op.operator_name().name.starts_with("aten::")) return;
+    if (op.operator_name().name.starts_with("aten::") || op.operator_name().name.starts_with("magneto::")) return;
     const std::lock_guard<std::mutex> lock(mutex);
     names.push_back(op.operator_name());
     any = true;

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "aten/custom_function.h"
 #include "aten/operators_internal.h"
 #include "aten/program.h"
 #include "autograd/functionalise.h"
@@ -255,6 +256,10 @@ std::vector<uint32_t> count_versions(const Graph& recorded) {
   for (size_t v = 0; v < below.size(); ++v) below[v] = ValueId(v);
   for (size_t n = 0; n < recorded.nodes().size(); ++n) {
     const Node& node = recorded.nodes()[n];
+    if (node.op == CustomFunction::kOperator) {  // the same tensors, with another history
+      const auto& results = std::get<std::vector<ValueId>>(node.args[CustomFunction::kResults]);
+      for (size_t k = 0; k < results.size(); ++k) below[node.outputs[k].index()] = below[results[k].index()];
+    }
     const Operator& op = operator_named(node.op);
     const auto& arguments = op.handle.schema().arguments();
     for (size_t a = 0; a < node.args.size(); ++a) {

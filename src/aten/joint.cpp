@@ -20,6 +20,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "aten/boxed_internal.h"
+#include "aten/custom_function_internal.h"
 #include "aten/operators_internal.h"
 #include "aten/program.h"
 #include "aten/state_internal.h"
@@ -255,41 +257,6 @@ class Joining {
 
   // ---- forward -----------------------------------------------------------------------------------------------------
 
-  c10::IValue boxed(const graph::Arg& arg, ArgKind kind) {
-    if (const auto* value = std::get_if<ValueId>(&arg)) return value->valid() ? tensors_[value->index()] : at::Tensor();
-    if (const auto* list = std::get_if<std::vector<ValueId>>(&arg)) {
-      if (kind != ArgKind::kOptionalTensors) {
-        c10::List<at::Tensor> tensors;
-        for (const ValueId id : *list) tensors.push_back(id.valid() ? tensors_[id.index()] : at::Tensor());
-        return tensors;
-      }
-      c10::List<std::optional<at::Tensor>> tensors;
-      for (const ValueId id : *list)
-        tensors.push_back(id.valid() ? std::optional<at::Tensor>(tensors_[id.index()]) : std::nullopt);
-      return tensors;
-    }
-    if (const auto* one = std::get_if<types::Expr>(&arg); one && !one->is_constant()) {
-      if (kind == ArgKind::kInt) return symbols_->to_torch(*one);
-      if (kind == ArgKind::kNumber) return c10::Scalar(symbols_->to_torch(*one));
-      if (kind == ArgKind::kTensor) return symbols_->wrap(*one);
-      impossible("a size where only a number can stand");
-    }
-    if (const auto* real = std::get_if<graph::Real>(&arg)) {
-      if (kind == ArgKind::kTensor) return symbols_->wrap(*real);
-      if (kind == ArgKind::kNumber) return c10::Scalar(symbols_->to_torch(*real));
-      // A formula may pass it on. Who counts with it makes other numbers of other values (make_joint).
-      if (const auto lent = kind == ArgKind::kFloat ? symbols_->lend(*real) : std::nullopt) return *lent;
-      impossible("a float that changes where only a number can stand");
-    }
-    if (const auto* list = std::get_if<types::Sizes>(&arg))
-      if (std::any_of(list->begin(), list->end(), [](const types::Expr& expr) { return !expr.is_constant(); })) {
-        std::vector<c10::SymInt> numbers;
-        for (const types::Expr& expr : *list) numbers.push_back(symbols_->to_torch(expr));
-        return c10::IValue(c10::SymIntArrayRef(numbers));
-      }
-    return to_ivalue(arg, kind);
-  }
-
   /// The operator whose gradient can be told: the one that was recorded, or its equal.
   const Operator& differentiated(const graph::Node& node) const {
     const Operator& op = operator_named(node.op);
@@ -315,7 +282,8 @@ class Joining {
     const Operator& op = differentiated(node);
     if (const std::string effect = hidden_effect(op); !effect.empty()) impossible(effect);
     torch::jit::Stack stack;
-    for (size_t a = 0; a < node.args.size(); ++a) stack.push_back(boxed(node.args[a], op.arguments[a]));
+    for (size_t a = 0; a < node.args.size(); ++a)
+      stack.push_back(boxed(node.args[a], op.arguments[a], tensors_, *symbols_));
     const bool in_python = is_differentiated_in_python(node, op, stack);
     if (in_python && !pieces) impossible(node.op, Joint::kPythonGradient);
     // Eager makes the history of a view again, of its strides, and that of its root ends here; that of another tensor
@@ -323,7 +291,9 @@ class Joining {
     if (const bool restrides = op.way == Way::kRestride && !node.grad && !stack.empty() && stack[0].isTensor();
         restrides && stack[0].toTensor().requires_grad())
       impossible(node.op, " changes a tensor that needs a gradient, without gradients");
-    {
+    if (node.op == CustomFunction::kOperator) {
+      attach(n, stack, pieces);
+    } else {
       c10::AutoGradMode grad_mode(node.grad);
       std::optional<c10::impl::ExcludeDispatchKeyGuard> below_autograd;
       if (op.factory || in_python) below_autograd.emplace(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
@@ -353,6 +323,35 @@ class Joining {
         for (const c10::IValue& item : result.toListRef()) keep(item.toTensor());
     }
     made_.has_history.push_back(has_history);
+  }
+
+  /// The results of a custom function get its history; a copy does where the function gave a view.
+  /// The program made again and the node that the caller has each get a part of what comes to it (backward_node): where
+  /// the sum of what it gives for them may be something else than what it gives for the sum, it stays outside.
+  void attach(size_t n, torch::jit::Stack& stack, bool pieces) {
+    const graph::Node& node = from_.nodes()[n];
+    const auto code = std::make_shared<FunctionCode>(node);
+    if (!is_linear(code->told().backward, node.outputs.size())) {
+      if (!pieces) impossible(code->told().name, Joint::kNotLinear);
+      made_.cuts.insert(made_.cuts.end(), {n, n + 1});
+    }
+    const auto list = [&](size_t argument) {
+      std::vector<at::Tensor> tensors;
+      for (const ValueId id : std::get<std::vector<ValueId>>(node.args[argument]))
+        tensors.push_back(tensors_[id.index()]);
+      return tensors;
+    };
+    std::vector<at::Tensor> results = list(CustomFunction::kResults);
+    {
+      const c10::AutoGradMode no_history(false);
+      for (at::Tensor& result : results)
+        if (result.is_view()) result = result.clone();
+    }
+    const c10::AutoGradMode grad_mode(node.grad);
+    stack.clear();
+    stack.emplace_back(c10::List<at::Tensor>(code->attach(std::move(results), list(CustomFunction::kInputs),
+                                                          list(CustomFunction::kSaved),
+                                                          code->numbers_of(node, symbols_), /*is_joint=*/true)));
   }
 
   /// A piece of its own. What comes out may have any history.
@@ -402,6 +401,16 @@ class Joining {
     }
   }
 
+  /// What a custom function gave, where that was a view.
+  bool is_view_of_function(ValueId id) const {
+    const graph::NodeId maker = from_.value(id).maker;
+    if (!maker.valid() || from_.node(maker).op != CustomFunction::kOperator) return false;
+    const graph::Node& node = from_.node(maker);
+    const auto place =
+        static_cast<size_t>(std::find(node.outputs.begin(), node.outputs.end(), id) - node.outputs.begin());
+    return is_view(from_, std::get<std::vector<ValueId>>(node.args[CustomFunction::kResults]).at(place));
+  }
+
   static ValueId viewed(const graph::Node& view) {
     const ValueId below = viewed_by(view);
     if (!below.valid()) impossible(view.op, " is a view of several tensors");
@@ -418,6 +427,8 @@ class Joining {
       }
       bool by_strides = false, is_detached = false, hides_detach = false;
       const ValueId id = root(output, &by_strides, &is_detached, &hides_detach);
+      if (is_view_of_function(id))
+        impossible("a custom autograd.Function gives a view, which is an output of the graph");
       const auto [place, is_new] = known.emplace(id, roots_.size());
       if (is_new) {
         roots_.push_back(tensors_[id.index()]);

@@ -27,6 +27,7 @@ struct Joint {
   static constexpr const char* kNoGradient = "no output needs a gradient";  ///< a reason
   /// The end of a reason: what lies before and after such an operator may have joint graphs.
   static constexpr const char* kPythonGradient = " has a gradient that is Python code";
+  static constexpr const char* kNotLinear = " has a gradient that is not known to be linear";
 
   /// As recorded: views and in-place operators stand as they are.
   /// Inputs: those of the program, then the tangents. Constants: those of the program.
@@ -77,7 +78,8 @@ struct Joint {
   std::vector<std::vector<size_t>> nodes;
 
   /// Where only `pieces` were asked for: where to cut the program (counts of its nodes, rising), so that each stop ends
-  /// a piece, and each operator whose gradient is Python code is one. Only hints and requires_grad have a meaning then.
+  /// a piece, and each operator whose gradient is Python code, or not linear, is one. Only hints and requires_grad have
+  /// a meaning then.
   std::vector<size_t> cuts;
   std::vector<bool> requires_grad;  ///< of each value of the program
 

@@ -213,7 +213,7 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
     return gives_numbers || (raises && !divides) ? Way::kAtOnce : Way::kRecord;
   }();
   meta = base == "masked_fill_" ? nullptr : meta_kernel(op, false);  // its own does not compare sizes
-  is_foreign = !is_aten;
+  is_foreign = !is_aten && !full.starts_with("magneto::");
   zeros = zeros_of(base, op);
 }
 

@@ -12,6 +12,7 @@
 
 #include "aten/boxed_internal.h"
 #include "aten/convert_internal.h"
+#include "aten/custom_function_internal.h"
 #include "aten/generators_internal.h"
 #include "aten/undo.h"
 #include "base/check.h"
@@ -30,6 +31,7 @@ struct Step {
   bool grad = true;
   bool changes = false;  ///< writes to memory of an input
   bool looks = false;    ///< at what came back: its sizes may be no rule's (probe_internal.h)
+  std::shared_ptr<const FunctionCode> function = {};  ///< of a custom autograd.Function
 };
 
 // Grad mode of the steps; the caller's comes back at the end, also when a step throws.
@@ -63,7 +65,9 @@ struct Program::Body {
 
   static Step make_step(const graph::Node& node) {
     const Operator& op = operator_named(node.op);
-    return {.op = &op, .slots = make_slots(op, node.args), .outputs = node.outputs, .drops = {}, .grad = node.grad};
+    Step step{.op = &op, .slots = make_slots(op, node.args), .outputs = node.outputs, .drops = {}, .grad = node.grad};
+    if (node.op == CustomFunction::kOperator) step.function = std::make_shared<FunctionCode>(node);
+    return step;
   }
 
   void find_probed() {
@@ -128,6 +132,12 @@ struct Program::Body {
     for (size_t i = 0; i < graph.inputs().size(); ++i) of_input[graph.inputs()[i].index()] = i;
     for (size_t s = 0; s < steps.size(); ++s) {
       Step& step = steps[s];
+      if (step.function) {  // the same tensors, with another history
+        const auto& results = step.slots[CustomFunction::kResults].values;
+        for (size_t k = 0; k < results.size(); ++k)
+          root[graph.nodes()[s].outputs[k].index()] = root[results[k].index()];
+        continue;
+      }
       size_t shares = kNone;  // the tensor that is no view
       OutputView gives = graph.nodes()[s].op == "aten::detach" ? OutputView::kNone : made_view(step, graph.nodes()[s]);
       for (size_t a = 0; a < step.slots.size(); ++a)
@@ -256,7 +266,10 @@ Program::Failure Program::run(std::span<at::Tensor> inputs, std::span<const int6
         for (ValueId id : body.graph.nodes()[failure.node].outputs)
           if (id.valid()) drawn.note(to_torch(body.graph.value(id).type.device));
       for (const Slot& slot : step.slots) push(slot, values, symbols, stack);
-      call(*step.op, stack);
+      if (step.function)
+        step.function->attach(stack);
+      else
+        call(*step.op, stack);
       store(step, stack, values);
       if (step.looks) look_at(step, body.graph, values, symbols);
       if (body.as_typed && step.op->way != Way::kView && !step.op->writes_anything)

@@ -87,6 +87,7 @@ class Recording {
 
   /// True: done, the results are on the stack. False: everything is flushed, and the operator is to be run below us.
   bool record() {
+    if (state_.rehearsed_from) check_rehearsed();
     if (const char* reason = unrecordable()) return refuse(reason);
     if (!op_.is_foreign && above(op_) > Above::kTorch)  // those of other libraries were seen above (foreign.cpp)
       return refuse("somebody has replaced its gradient");
@@ -95,7 +96,7 @@ class Recording {
       case Way::kMetadata:
         return ask_metadata();
       case Way::kReadsData:
-        return refuse(kDependsOnData);
+        return reads_known_data() ? run_below_us() : refuse(kDependsOnData);
       case Way::kOpaque:
         return refuse("it changes a tensor in a way that a graph cannot hold");
       case Way::kConstant:
@@ -143,7 +144,42 @@ class Recording {
     return reason;
   }
 
+  /// Numbers, of tensors whose data are the same in each call.
+  bool reads_known_data() const {
+    if (state_.symbols || op_.returns != 1 || !op_.gives_numbers) return false;
+    bool known = true;
+    for (const c10::IValue& argument : arguments())
+      each_tensor(argument, [&](const at::Tensor& tensor, int) {
+        const auto id = state_.find(tensor);
+        known = known && id && state_.storages[state_.values[id->index()].storage].known;
+      });
+    return known;
+  }
+
+  bool run_below_us() {
+    state_.run_recorded();
+    return false;
+  }
+
+  // A Rehearsal: nothing is to happen outside.
+  void check_rehearsed() const {
+    TORCH_CHECK(!op_.random, op_.name, " draws random numbers");
+    if (op_.way == Way::kMetadata) return;
+    TORCH_CHECK(op_.way != Way::kOpaque, op_.name, " changes a tensor in a way that a graph cannot hold");
+    for (size_t a = 0; a < op_.arguments.size(); ++a) {
+      if (!op_.writes[a]) continue;
+      each_tensor(arguments()[a], [&](const at::Tensor& tensor, int) {
+        if (!tensor.defined()) return;
+        const auto known =
+            state_.by_storage.find(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+        TORCH_CHECK(known != state_.by_storage.end() && known->second >= *state_.rehearsed_from, op_.name,
+                    " writes to a tensor from outside");
+      });
+    }
+  }
+
   bool refuse(const char* reason) {
+    TORCH_CHECK(!state_.rehearsed_from, op_.name, ": ", reason);
     state_.note_data_read(op_.name + ": " + reason, reason == kDependsOnData ? "" : reason);
     // A read of the caller's tensor that no recorded write touches needs nothing of what we have.
     bool sealed = op_.way != Way::kReadsData;

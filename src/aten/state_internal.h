@@ -33,11 +33,12 @@ using StorageIndex = uint32_t;
 
 struct StorageRecord {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-  graph::ValueId maker;                           ///< the value whose node makes the data; only while not filled
-  bool filled = false;                            ///< has data (perhaps not the newest: see written)
-  bool written = false;                           ///< filled, and a recorded write to it was not run yet: sealed
-  bool checked_before = false;                    ///< what open() needs
-  bool zeros = false;                             ///< torch's own tensor would have no memory (Zeros)
+  graph::ValueId maker;         ///< the value whose node makes the data; only while not filled
+  bool filled = false;          ///< has data (perhaps not the newest: see written)
+  bool written = false;         ///< filled, and a recorded write to it was not run yet: sealed
+  bool checked_before = false;  ///< what open() needs
+  bool zeros = false;           ///< torch's own tensor would have no memory (Zeros)
+  bool known = false;           ///< each call computes the same data, of numbers that stand in the graph
   c10::SmallVector<graph::ValueId, 1> outsiders;  ///< tensors of the caller over it
 };
 
@@ -74,6 +75,7 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   void rename(const at::Tensor& tensor, graph::ValueId value);  ///< the object is this value from now on
   void forget(const at::Tensor& tensor);                        ///< an outside tensor from now on
   void forget_nodes(size_t kept);
+  bool drop_nodes(size_t kept);  ///< as Trace::drop
   /// Whether data of this argument wait in another trace.
   std::shared_ptr<State> foreign_owner(const at::Tensor& tensor);
   at::Tensor make_fresh(types::TensorType type, graph::ValueId* value);
@@ -91,6 +93,7 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   void add_node(const Operator& op, std::vector<graph::Arg> args, std::vector<graph::ValueId> outputs,
                 std::vector<int64_t> numbers = {});
   void note_write(graph::ValueId value);
+  void note_known(const Operator& op, const graph::Node& node);  ///< StorageRecord::known of what it made and wrote to
 
   // flush.cpp: running what was recorded.
   void run_recorded();
@@ -119,6 +122,7 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   std::vector<at::Tensor> constants;
   std::vector<graph::ValueId> unclaimed;
   uint32_t place = 0;
+  std::optional<StorageIndex> rehearsed_from;  ///< a Rehearsal: storages before it are not to be changed
 
   Drawn drawn;                 ///< by what was recorded and run
   bool draws_at_once = false;  ///< random numbers, by an operator that ran at once

@@ -2,8 +2,11 @@
 #include "aten/trace.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "aten/convert_internal.h"
+#include "aten/copying_internal.h"
+#include "aten/custom_function.h"
 #include "aten/foreign_internal.h"
 #include "aten/operators_internal.h"
 #include "aten/program.h"
@@ -12,12 +15,37 @@
 #include "aten/symbols.h"
 #include "aten/undo.h"
 #include "base/check.h"
+#include "graph/text.h"
 
 namespace magneto::aten {
 
 using graph::ValueId;
 
 namespace {
+
+void add_once(std::vector<uint32_t>& list, uint32_t symbol) {
+  if (std::find(list.begin(), list.end(), symbol) == list.end()) list.push_back(symbol);
+}
+
+/// The symbols of a graph: those of sizes and other ints, and those of floats.
+void collect_symbols(const graph::Graph& graph, std::vector<uint32_t>& sizes, std::vector<uint32_t>& reals) {
+  std::vector<uint32_t> found;
+  const auto collect = [&](const types::Sizes& list) {
+    for (const types::Expr& expr : list) expr.collect_symbols(found);
+  };
+  for (const graph::Value& value : graph.values()) {
+    collect(value.type.sizes);
+    collect(value.type.strides);
+    value.type.offset.collect_symbols(found);
+  }
+  for (const graph::Node& node : graph.nodes())
+    for (const graph::Arg& arg : node.args) {
+      if (const auto* one = std::get_if<types::Expr>(&arg)) one->collect_symbols(found);
+      if (const auto* list = std::get_if<types::Sizes>(&arg)) collect(*list);
+      if (const auto* real = std::get_if<graph::Real>(&arg)) add_once(reals, real->symbol);
+    }
+  for (const uint32_t symbol : found) add_once(sizes, symbol);
+}
 
 thread_local Trace::State* this_threads_state = nullptr;
 
@@ -153,6 +181,12 @@ bool Trace::made_here(const at::Tensor& tensor) const {
   return pending && pending->made_by(state_->id);
 }
 
+bool Trace::has_known_data(const at::Tensor& tensor) const {
+  Lock lock(*state_);
+  const auto id = state_->find(tensor);
+  return id && state_->storages[state_->values[id->index()].storage].known;
+}
+
 ValueId Trace::add_input(const at::Tensor& tensor, std::string name) {
   Lock lock(*state_);
   const char* odd = tensor.defined() ? not_plain(*tensor.unsafeGetTensorImpl()) : "an undefined tensor";
@@ -208,6 +242,107 @@ void Trace::rewind(Mark mark) {
   state_->forget_nodes(mark.nodes);
 }
 
+Trace::Rehearsal::Rehearsal(Trace& trace) : trace_(trace), before_(trace.state_->rehearsed_from) {
+  Lock lock(*trace_.state_);
+  trace_.state_->rehearsed_from = static_cast<StorageIndex>(trace_.state_->storages.size());
+}
+
+Trace::Rehearsal::~Rehearsal() {
+  Lock lock(*trace_.state_);
+  trace_.state_->rehearsed_from = before_;
+}
+
+Trace::Part Trace::part(Mark since, const std::vector<ValueId>& given, const std::vector<ValueId>& outputs,
+                        const std::vector<ValueId>& also) const {
+  Lock lock(*state_);
+  const graph::Graph& from = state_->graph;
+  Copying copy(from);
+  Part made;
+  std::vector<bool> known(from.values().size());
+  for (const ValueId id : given) {
+    copy.add_input(id);
+    known[id.index()] = true;
+  }
+  const auto is_given = [&](const graph::Node& node) {
+    return node.outputs.size() == 1 && std::find(given.begin(), given.end(), node.outputs[0]) != given.end();
+  };
+  const auto read = [&](ValueId id) {
+    if (!id.valid() || known[id.index()]) return;
+    known[id.index()] = true;
+    copy.add_input(id);
+    copy.graph.value(copy.renamed.at(id)).name.clear();
+    made.reads.push_back(id);
+  };
+  std::vector<const graph::Node*> nodes;
+  for (size_t n = since.nodes; n < from.nodes().size(); ++n) {
+    if (is_given(from.nodes()[n])) continue;
+    nodes.push_back(&from.nodes()[n]);
+    graph::for_each_read(*nodes.back(), read);
+    for (const ValueId id : nodes.back()->outputs)
+      if (id.valid()) known[id.index()] = true;
+  }
+  std::for_each(outputs.begin(), outputs.end(), read);
+  std::for_each(also.begin(), also.end(), read);
+  for (const graph::Node* node : nodes) copy.add_node(*node);
+  for (const ValueId id : outputs) copy.graph.outputs.push_back(id.valid() ? copy.renamed.at(id) : ValueId());
+  made.graph = graph::renumber(copy.graph);
+  return made;
+}
+
+bool Trace::drop(Mark since) {
+  Lock lock(*state_);
+  return state_->drop_nodes(since.nodes);
+}
+
+void Trace::add_function(const CustomFunction& function, const std::vector<at::Tensor>& results,
+                         const std::vector<ValueId>& inputs, const std::vector<ValueId>& saved,
+                         const std::vector<int64_t>& numbers) {
+  Lock lock(*state_);
+  std::vector<uint32_t> sizes, reals;
+  collect_symbols(function.backward, sizes, reals);
+  base::check(reals.size() <= CustomFunction::kMostReals, "trace: a custom function with ", reals.size(), " floats");
+  types::Sizes values, names;
+  for (const uint32_t symbol : sizes) values.resize(std::max<size_t>(values.size(), symbol + 1));
+  for (const uint32_t symbol : reals) values.resize(std::max<size_t>(values.size(), symbol + 1));
+  for (const uint32_t symbol : sizes)
+    values[symbol] = state_->symbols ? types::Expr::symbol(symbol) : types::Expr(numbers.at(symbol));
+  std::vector<graph::Arg> args{function.name,
+                               graph::print(function.backward),
+                               function.once_differentiable,
+                               function.checked,
+                               std::vector<ValueId>(),
+                               inputs,
+                               saved,
+                               std::move(values)};
+  for (const uint32_t symbol : reals) names.emplace_back(static_cast<int64_t>(symbol));
+  args.emplace_back(std::move(names));
+  for (size_t r = 0; r < CustomFunction::kMostReals; ++r) {
+    graph::Arg& number = args.emplace_back();
+    if (r >= reals.size()) continue;
+    if (state_->symbols)
+      number = graph::Real{reals[r]};
+    else
+      number = std::bit_cast<double>(numbers.at(reals[r]));
+  }
+  std::vector<TensorPlace> places;
+  std::vector<ValueId> outputs;
+  for (const at::Tensor& result : results) {
+    const ValueId id = *state_->find(result);
+    std::get<std::vector<ValueId>>(args[CustomFunction::kResults]).push_back(id);
+    places.push_back({result, CustomFunction::kResults, static_cast<int>(places.size())});
+    const types::TensorType type = state_->graph.value(id).type;
+    outputs.push_back(state_->add_value(type, state_->values[id.index()].storage));
+  }
+  std::vector<c10::IValue> boxed;
+  const Operator& op = operator_named(CustomFunction::kOperator);
+  for (size_t a = 0; a < args.size(); ++a)
+    boxed.push_back(state_->symbols || std::holds_alternative<std::vector<ValueId>>(args[a])
+                        ? c10::IValue()
+                        : to_ivalue(args[a], op.arguments[a]));
+  state_->add_call(op, std::move(args), std::move(boxed), places, outputs);
+  for (size_t r = 0; r < results.size(); ++r) state_->rename(results[r], outputs[r]);
+}
+
 void Trace::set_place(std::string file, int line, std::string function) {
   Lock lock(*state_);
   state_->place = state_->graph.add_place({std::move(file), line, std::move(function)});
@@ -225,8 +360,7 @@ std::shared_ptr<Program> Trace::finish(const std::vector<ValueId>& outputs, std:
   std::vector<bool> read(whole.values().size());
   for (ValueId output : outputs) read[output.index()] = true;
   for (const graph::Node& node : whole.nodes())
-    for (const graph::Arg& arg : node.args)
-      if (const auto* value = std::get_if<ValueId>(&arg); value && value->valid()) read[value->index()] = true;
+    graph::for_each_read(node, [&](ValueId value) { read[value.index()] = true; });
   std::vector<at::Tensor> constants;  // in the order in which compact keeps them
   for (size_t c = 0; c < whole.constants().size(); ++c)
     if (read[whole.constants()[c].index()]) constants.push_back(state_->constants[c]);

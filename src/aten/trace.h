@@ -22,6 +22,7 @@
 
 namespace magneto::aten {
 
+struct CustomFunction;
 class Program;
 class Symbols;
 
@@ -58,6 +59,8 @@ class Trace {
   /// The value of a tensor that this trace made or knows as an input.
   std::optional<graph::ValueId> find(const at::Tensor& tensor) const;
   bool made_here(const at::Tensor& tensor) const;
+  /// Made of numbers that stand in the graph alone: whoever reads its data reads the same in each call.
+  bool has_known_data(const at::Tensor& tensor) const;
   /// Registers a tensor from outside as an input (once; the same id ever after). `name` is for readers.
   graph::ValueId add_input(const at::Tensor& tensor, std::string name);
   /// SymbolicTrace: a new input that stands for `tensor`, with the same aliasing among them as among the tensors.
@@ -88,6 +91,35 @@ class Trace {
   };
   Mark mark() const;
   void rewind(Mark mark);
+
+  /// As long as one lives, nothing that is recorded has an effect: what would write to older memory, draw random
+  /// numbers, or look at data raises. The nodes are to be taken or dropped when it ends.
+  class Rehearsal {
+   public:
+    explicit Rehearsal(Trace& trace);
+    ~Rehearsal();
+    Rehearsal(const Rehearsal&) = delete;
+
+   private:
+    Trace& trace_;
+    const std::optional<uint32_t> before_;
+  };
+  /// Nodes as a graph of their own. Its inputs are `given`, made by the first of them, then what they read of the nodes
+  /// before, and `also`: `reads`, in values of the trace.
+  struct Part {
+    graph::Graph graph;
+    std::vector<graph::ValueId> reads;
+  };
+  Part part(Mark since, const std::vector<graph::ValueId>& given, const std::vector<graph::ValueId>& outputs,
+            const std::vector<graph::ValueId>& also) const;
+  /// Forgets the nodes since, though they were not run. False: somebody holds a tensor that they made, which will never
+  /// have data.
+  bool drop(Mark since);
+  /// The results, tensors of the trace, have the gradient of a custom function from now on. `numbers` are the values of
+  /// the symbols in its backward.
+  void add_function(const CustomFunction& function, const std::vector<at::Tensor>& results,
+                    const std::vector<graph::ValueId>& inputs, const std::vector<graph::ValueId>& saved,
+                    const std::vector<int64_t>& numbers);
 
   /// The place in the user's program that the next operators come from.
   void set_place(std::string file, int line, std::string function);

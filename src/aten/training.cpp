@@ -465,8 +465,8 @@ at::Tensor example_of(const types::TensorType& type, std::span<const int64_t> hi
   return requires_grad ? made.set_requires_grad(true).alias() : made;
 }
 
-// The program in pieces that end at its stops or are one operator whose gradient is Python code, each with a node of
-// its own. A piece that cannot have one builds torch's autograd graph.
+// The program in pieces that end at its stops or are one operator whose gradient is Python code, or not linear, each
+// with a node of its own. A piece that cannot have one builds torch's autograd graph.
 std::shared_ptr<Executable> make_pieces(std::shared_ptr<Program> program, std::span<const at::Tensor> examples,
                                         const CompileGraph& compile) {
   const Joint joint = make_joint(*program, examples, {.pieces = true});
@@ -500,7 +500,7 @@ std::shared_ptr<Executable> make_training(std::shared_ptr<Program> program, std:
   if (!reason) reason = &unasked;
   double joint_ms = 0;
   Joint joint = timed_joint(*program, examples, &joint_ms);
-  if (joint.reason.ends_with(Joint::kPythonGradient))
+  if (joint.reason.ends_with(Joint::kPythonGradient) || joint.reason.ends_with(Joint::kNotLinear))
     if (auto pieces = make_pieces(program, examples, compile)) return pieces;
   return make_node(std::move(program), examples, compile, std::move(joint), joint_ms, reason);
 }

@@ -3,6 +3,8 @@
 #include <ATen/Functions.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
+
 #include "aten/state_internal.h"
 #include "aten/storage_flags_internal.h"
 #include "aten/watch_internal.h"
@@ -179,6 +181,41 @@ void Trace::State::forget_nodes(size_t kept) {
   done = kept;
 }
 
+bool Trace::State::drop_nodes(size_t kept) {
+  if (symbols || done > kept) {
+    run_recorded();
+    if (symbols) done = graph.nodes().size();
+  } else {
+    calls.resize(kept - done);
+    const auto renew = [&](ValueId value) { values[value.index()].last_reader = 0; };
+    for (size_t n = kept; n < graph.nodes().size(); ++n) graph::for_each_read(graph.nodes()[n], renew);
+    for (size_t k = 0; k < calls.size(); ++k)
+      graph::for_each_read(graph.nodes()[done + k], [&](ValueId value) { values[value.index()].last_reader = k + 1; });
+    const auto release = [&](ValueId value) {
+      if (values[value.index()].last_reader == 0) values[value.index()].run.reset();
+    };
+    for (size_t n = kept; n < graph.nodes().size(); ++n) graph::for_each_read(graph.nodes()[n], release);
+  }
+  const auto is_dropped = [&](ValueId value) {
+    const graph::NodeId maker = graph.value(value).maker;
+    return maker.valid() && maker.index() >= kept;
+  };
+  bool any_alive = false;
+  {
+    std::lock_guard<std::mutex> lock(links_mutex());
+    for (PendingImpl* impl = links.first; impl; impl = impl->next())
+      if (impl->made_by(id) && is_dropped(impl->value())) {
+        impl->forget();
+        any_alive = true;
+      }
+  }
+  std::erase_if(outsiders, [&](const auto& known) { return is_dropped(known.second); });
+  std::erase_if(unclaimed, is_dropped);
+  graph.truncate(kept);
+  done = std::min(done, kept);
+  return !any_alive;
+}
+
 std::shared_ptr<Trace::State> Trace::State::foreign_owner(const at::Tensor& tensor) {
   const c10::StorageImpl* storage = storage_impl(tensor);
   if (!storage || !is_sealed(*storage)) return nullptr;
@@ -263,7 +300,30 @@ ValueId Trace::State::add_constant(const at::Tensor& tensor) {
   values.resize(value.index() + 1);
   values[value.index()].storage = storage_of(tensor.unsafeGetTensorImpl()->unsafe_storage());
   values[value.index()].ready = true;
+  storages[values[value.index()].storage].known = true;
   return value;
+}
+
+void Trace::State::note_known(const Operator& op, const graph::Node& node) {
+  const auto storage = [&](ValueId id) -> StorageRecord& { return storages[values[id.index()].storage]; };
+  const auto is_number = [](const types::Expr& expr) { return expr.is_constant(); };
+  bool known = !op.random && !op.is_foreign && op.name.find("empty") == std::string::npos;
+  std::vector<StorageIndex> read;
+  graph::for_each_read(node, [&](ValueId id) {
+    known = known && storage(id).known;
+    read.push_back(values[id.index()].storage);
+  });
+  for (const graph::Arg& arg : node.args) {
+    if (const auto* one = std::get_if<types::Expr>(&arg)) known = known && one->is_constant();
+    if (const auto* list = std::get_if<types::Sizes>(&arg))
+      known = known && std::all_of(list->begin(), list->end(), is_number);
+    known = known && !std::holds_alternative<graph::Real>(arg);
+  }
+  for (const ValueId id : node.outputs)
+    if (id.valid() && std::find(read.begin(), read.end(), values[id.index()].storage) == read.end())
+      storage(id).known = known;
+  if (!op.writes_anything || known) return;
+  for (const StorageIndex index : read) storages[index].known = false;
 }
 
 void Trace::State::add_node(const Operator& op, std::vector<graph::Arg> args, std::vector<ValueId> outputs,
@@ -274,6 +334,7 @@ void Trace::State::add_node(const Operator& op, std::vector<graph::Arg> args, st
                   .grad = c10::GradMode::is_enabled(),
                   .place = place,
                   .numbers = std::move(numbers)});
+  note_known(op, graph.nodes().back());
 }
 
 void Trace::State::add_call(const Operator& op, std::vector<graph::Arg> args, std::vector<c10::IValue> boxed,

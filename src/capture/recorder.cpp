@@ -389,6 +389,10 @@ void Recorder::leave_trace() {
 void Recorder::invalidate(Activation& self, Stop reason, std::string detail) {
   if (!active_) return;
   stop_record_ = {reason, std::move(detail), -1, &self};
+  if (rehearsal_) {  // it ends at the next instruction
+    if (rehearsal_->why.empty() && reason != Stop::kRaised) rehearsal_->why = describe(reason, stop_record_.detail);
+    return self.request_boundary();
+  }
   active_ = false;
   flush();
   leave_trace();

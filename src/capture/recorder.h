@@ -71,6 +71,9 @@ class Recorder final : public Semantics, public Provenance {
   bool abandon_unseen();
   void lose(const char* function);  ///< a frame of it ran unseen: what was recorded is not all
   bool failed_flush() const { return failed_flush_; }
+  /// True: a backward is rehearsed, and cannot be. A Python error is set, which ends it.
+  bool fail_rehearsal();
+  bool has_failed_rehearsal() const { return rehearsal_ && !rehearsal_->why.empty(); }
 
   struct StopRecord {
     Stop stop = Stop::kNone;
@@ -128,6 +131,8 @@ class Recorder final : public Semantics, public Provenance {
 
   /// Whether torch.compiler.is_compiling() is True here, and whether anybody has asked.
   bool tells_of_compiler = true;
+  /// Custom autograd.Functions that have a gradient may be part of the graph.
+  bool keeps_functions = true;
   bool has_told() const { return has_told_; }
   /// Called when the recording is invalidated, while the frames of stop_record() are alive.
   std::function<void()> invalidated;
@@ -250,6 +255,7 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* new_number(PyObject* value, types::Expr expr);  ///< a fresh int (of 64 bits) that carries the expression
   std::optional<types::Expr> computed(int which, PyObject* left, PyObject* right);
   std::optional<bool> known_truth(PyObject* tensor);
+  bool has_known_data(PyObject* tensor);                                                  ///< the same in each call
   std::optional<bool> equal_elements(Activation& self, PyObject* left, PyObject* right);  ///< nothing: not only ints
   /// A tuple or list that is made here, of ints, some of them symbols.
   bool is_made_of_sizes(PyObject* object);
@@ -350,6 +356,14 @@ class Recorder final : public Semantics, public Provenance {
   bool is_new_context(Activation& frame, PyObject* object) const;  ///< made by C for the forward that begins
   PyObject* call_autograd(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames,
                           PyObject* cls);
+  bool is_rehearsable(PyObject* cls);
+  static std::string why_not_rehearsed(PyObject* cls);
+  PyObject* rehearse(Activation& self, PyObject* cls, const std::vector<Ref>& tangents);
+  /// Gives the results of an apply their gradient in the graph. Not empty: why that cannot be.
+  std::string differentiate(Activation& self, PyObject* cls, std::span<PyObject* const> args, PyObject* result,
+                            aten::Trace::Mark begin);
+  /// A backward is rehearsed, and the object is not one that it made: it is not to be changed.
+  bool is_older(PyObject* object);
 
   /// Runs a torch call: run(operands). Where sizes are symbols, once more with the operands' counterparts in the
   /// symbolic trace.
@@ -428,6 +442,16 @@ class Recorder final : public Semantics, public Provenance {
     PyTypeObject* context;
   };
   std::vector<Apply> applies_;  // calls of custom autograd.Functions that are under way
+  struct Rehearsal {
+    Rehearsal* outer;
+    PyObject* cls;
+    size_t first_entry;  // of what it makes
+    PyObject* context;
+    PyObject* saved;  // what context.saved_tensors is
+    bool asks_for_saved;
+    std::string why;  // not empty: it has failed
+  };
+  Rehearsal* rehearsal_ = nullptr;  // of a backward
   std::vector<Pending> effects_;
   std::vector<std::pair<int, PyObject*>> entry_slots_;  // what each local held when the segment began (borrowed, held)
   PyObject* handled_ = nullptr;                         // what was handled when the segment began (borrowed)

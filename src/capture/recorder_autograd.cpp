@@ -7,10 +7,25 @@
 //
 //   y = F.apply(x)   ->   C makes ctx; forward(ctx, x) is inlined: two operators; y is known to the trace
 //
-// Where a gradient is needed no graph holds the node. The segment ends before the call, in the frame that wrote it: not
-// inside of torch's own Function.apply, which would then be a frame with segments of its own.
+// Where a gradient is needed, backward(ctx, *gradients) is rehearsed as soon as forward has run: on zeros, and so that
+// nothing happens (aten::Trace::Rehearsal). The operators that it would run leave the graph again, and stand in the
+// node that says what gradient the results have (aten/custom_function.h). The call itself keeps the node that C made.
+//
+// A backward that cannot be rehearsed (it changes objects, prints, reads data, draws random numbers) is Python code for
+// good: the segment ends before the call, in the frame that wrote it, not inside of torch's own Function.apply, which
+// would then be a frame with segments of its own.
+#include <ATen/SavedTensorHooks.h>
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/python_function.h>
+
+#include "aten/custom_function.h"
+#include "base/text.h"
+#include "capture/hook.h"
 #include "capture/recorder.h"
+#include "capture/recorder_torch_internal.h"
 #include "capture/tensor_meta.h"
+#include "graph/text.h"
 
 namespace magneto::capture {
 
@@ -50,6 +65,293 @@ static bool is_python_method(PyObject* cls, const char* name) {
                     (PyMethod_Check(method.get()) && PyFunction_Check(PyMethod_GET_FUNCTION(method.get()))));
 }
 
+// ---------------------------------------------------------------------------------------------------- the backward
+
+/// Code of backwards that could not be rehearsed, and why.
+struct Refused {
+  Ref code;
+  std::string why;
+};
+static std::unordered_map<PyObject*, Refused>& refused() {
+  static auto* known = new std::unordered_map<PyObject*, Refused>;
+  return *known;
+}
+
+/// A method and what it wraps (functools.wraps), down to the function that was written; empty: it is no Python
+/// function.
+static std::vector<Ref> functions_of(PyObject* cls, const char* name) {
+  std::vector<Ref> functions;
+  Ref method = Ref::take(PyObject_GetAttrString(cls, name));
+  PyErr_Clear();
+  while (method && PyFunction_Check(method.get())) {
+    PyObject* const dict = reinterpret_cast<PyFunctionObject*>(method.get())->func_dict;
+    functions.push_back(method);
+    method = Ref::share(dict ? PyDict_GetItemString(dict, "__wrapped__") : nullptr);
+  }
+  return functions;
+}
+
+/// Borrowed.
+static PyObject* code_of(PyObject* cls, const char* name) {
+  const std::vector<Ref> functions = functions_of(cls, name);
+  return functions.empty() ? nullptr : PyFunction_GET_CODE(functions.back().get());
+}
+
+bool Recorder::is_rehearsable(PyObject* cls) {
+  static PyObject* const backward = code_of(THPFunctionClass, "backward");
+  static PyObject* const vjp = code_of(THPFunctionClass, "vjp");
+  PyObject* const code = code_of(cls, "backward");
+  if (!keeps_functions || !code || code == backward || code_of(cls, "vjp") != vjp) return false;
+  for (const Rehearsal* outer = rehearsal_; outer; outer = outer->outer)
+    if (outer->cls == cls) return false;  // its gradient is made of itself, without end
+  return !refused().count(code) && !torch::autograd::AnomalyMode::is_enabled() &&
+         !at::SavedTensorDefaultHooks::get_hooks();
+}
+
+std::string Recorder::why_not_rehearsed(PyObject* cls) {
+  const auto found = refused().find(code_of(cls, "backward"));
+  return found == refused().end() ? "" : base::concat(": ", found->second.why);
+}
+
+bool Recorder::is_older(PyObject* object) {
+  if (!rehearsal_) return false;
+  const Info* known = info(object);
+  return !known || known->cls != Info::Class::kMade || known->entered < rehearsal_->first_entry;
+}
+
+bool Recorder::fail_rehearsal() {
+  if (!rehearsal_) return false;
+  if (rehearsal_->why.empty()) rehearsal_->why = describe(stop_record_.stop, stop_record_.detail);
+  PyErr_SetString(PyExc_RuntimeError, rehearsal_->why.c_str());
+  return true;
+}
+
+static bool is_differentiable_once(PyObject* cls) {
+  for (const Ref& function : functions_of(cls, "backward")) {
+    auto* const code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get()));
+    if (PyUnicode_CompareWithASCIIString(code->co_qualname, "once_differentiable.<locals>.wrapper") == 0) return true;
+  }
+  return false;
+}
+
+/// The words of the Python error that is set, which is cleared.
+static std::string take_words() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  Ref kind = Ref::take(type), error = Ref::take(value), trace = Ref::take(traceback);
+  Ref text = Ref::take(error ? PyObject_Str(error.get()) : nullptr);
+  const char* words = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  std::string result = words ? words : "an error";
+  PyErr_Clear();
+  return result.substr(0, result.find('\n'));
+}
+
+static std::vector<PyObject*> items_of(PyObject* result) {
+  if (!PyTuple_Check(result)) return {result};
+  return {&PyTuple_GET_ITEM(result, 0), &PyTuple_GET_ITEM(result, 0) + PyTuple_GET_SIZE(result)};
+}
+
+// What was saved for backward. One of the results comes back as another tensor over its memory: it is that result.
+static Ref saved_of(PyObject* context, const std::vector<PyObject*>& results) {
+  Ref unpacked = Ref::take(PyObject_GetAttrString(context, "saved_tensors"));
+  if (!unpacked || !PyTuple_Check(unpacked.get())) return {};
+  const Py_ssize_t count = PyTuple_GET_SIZE(unpacked.get());
+  Ref saved = Ref::take(PyTuple_New(count));
+  for (Py_ssize_t i = 0; saved && i < count; ++i) {
+    PyObject* item = PyTuple_GET_ITEM(unpacked.get(), i);
+    for (PyObject* result : results)
+      if (is_tensor(item) && is_tensor(result) && tensor_of(item).grad_fn() &&
+          tensor_of(result).grad_fn() == tensor_of(item).grad_fn() &&
+          tensor_of(result).output_nr() == tensor_of(item).output_nr()) {
+        item = result;
+        break;
+      }
+    PyTuple_SET_ITEM(saved.get(), i, Py_NewRef(item));
+  }
+  return saved;
+}
+
+/// A backward runs outside of the autocast that its forward ran in.
+class WithoutAutocast {
+ public:
+  WithoutAutocast()
+      : cpu_(at::autocast::is_autocast_enabled(at::kCPU)), cuda_(at::autocast::is_autocast_enabled(at::kCUDA)) {
+    set(false, false);
+  }
+  ~WithoutAutocast() { set(cpu_, cuda_); }
+  WithoutAutocast(const WithoutAutocast&) = delete;
+
+ private:
+  static void set(bool cpu, bool cuda) {
+    at::autocast::set_autocast_enabled(at::kCPU, cpu);
+    at::autocast::set_autocast_enabled(at::kCUDA, cuda);
+  }
+  const bool cpu_, cuda_;
+};
+
+PyObject* Recorder::rehearse(Activation& self, PyObject* cls, const std::vector<Ref>& tangents) {
+  const WithoutAutocast outside;
+  Ref method = Ref::take(PyObject_GetAttrString(cls, "backward"));
+  std::vector<PyObject*> all{nullptr, rehearsal_->context};
+  for (const Ref& tangent : tangents) all.push_back(tangent.get());
+  applies_.push_back({&self, nullptr});
+  PyObject* const given =
+      PyObject_Vectorcall(method.get(), all.data() + 1, (all.size() - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+  applies_.pop_back();
+  loose_.clear();  // what it gave is looked at here
+  return given;
+}
+
+std::string Recorder::differentiate(Activation& self, PyObject* cls, std::span<PyObject* const> args, PyObject* result,
+                                    aten::Trace::Mark begin) {
+  const std::vector<PyObject*> results = items_of(result);
+  std::vector<at::Tensor> outputs;  // those that have the gradient
+  Ref context;
+  bool is_any_view = false;
+  for (size_t k = 0; k < results.size(); ++k) {
+    if (!is_tensor(results[k])) continue;
+    const at::Tensor& tensor = tensor_of(results[k]);
+    if (!tensor.requires_grad()) continue;
+    if (std::find(args.begin(), args.end(), results[k]) != args.end()) return "it changes an argument (mark_dirty)";
+    if (std::find(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(k), results[k]) !=
+        results.begin() + static_cast<std::ptrdiff_t>(k))
+      return "it gives a tensor twice";
+    const auto value = trace_->find(tensor);
+    const graph::NodeId maker = value ? trace_->graph().value(*value).maker : graph::NodeId();
+    if (!maker.valid() || maker.index() < begin.nodes) return "it gives a tensor that it did not make";
+    Ref node = Ref::take(PyObject_GetAttrString(results[k], "grad_fn"));
+    if (!node || !THPFunction_Check(node.get()) || (context && context.get() != node.get())) {
+      PyErr_Clear();
+      return "its results have other gradients";
+    }
+    context = std::move(node);
+    is_any_view = is_any_view || tensor.is_view();
+    outputs.push_back(tensor);
+  }
+  if (outputs.empty()) return "";
+  if (is_any_view && outputs.size() > 1) return "several results, and one is a view";
+  const auto* function = reinterpret_cast<THPFunction*>(context.get());
+  if (!function->materialize_grads) return "set_materialize_grads(False)";
+  const Ref saved = saved_of(context.get(), results);
+  if (!saved) return take_words();
+
+  const size_t effects = effects_.size();
+  const std::string raised = raised_by_;
+  const StateWord state = StateWord::now();
+  const aten::Trace::Mark mark = trace_->mark();
+  const aten::Trace::Mark symbolic_mark = symbolic_ ? symbolic_->trace().mark() : aten::Trace::Mark{};
+  Rehearsal rehearsal{rehearsal_, cls, entries_, context.get(), saved.get(), false, ""};
+  const bool is_once = is_differentiable_once(cls);
+  std::string why;
+  aten::Trace::Part part, symbolic_part;
+  std::vector<graph::ValueId> inputs, symbolic_inputs;
+  aten::CustomFunction made;
+  {
+    std::vector<Ref> tangents;
+    std::vector<graph::ValueId> given, symbolic_given, gradients, symbolic_gradients;
+    const auto symbolic_value = [&](const at::Tensor& tensor) -> graph::ValueId {
+      if (!symbolic_ || !symbolic_->alive()) return {};
+      const at::Tensor counterpart = symbolic_->counterpart(tensor);
+      const auto value = counterpart.defined() ? symbolic_->trace().find(counterpart) : std::nullopt;
+      if (!value) symbolic_->give_up("a custom autograd.Function");
+      return value.value_or(graph::ValueId());
+    };
+    for (PyObject* item : results) {
+      if (!is_tensor(item)) {
+        tangents.push_back(Ref::share(Py_None));
+        continue;
+      }
+      tangents.push_back(Ref::take(torch_leaf(self, "zeros_like", std::span(&item, 1), [](PyObject* const* of) {
+        const c10::AutoGradMode no_history(false);
+        return THPVariable_Wrap(at::zeros_like(tensor_of(of[0]), at::TensorOptions(), at::MemoryFormat::Contiguous));
+      })));
+      if (!tangents.back() || tangents.back().get() == kStop) break;
+      if (!tensor_of(item).requires_grad()) continue;  // zeros, whatever comes
+      given.push_back(*trace_->find(tensor_of(tangents.back().get())));
+      symbolic_given.push_back(symbolic_value(tensor_of(tangents.back().get())));
+    }
+    const aten::Trace::Rehearsal nothing_happens(*trace_);
+    if (!is_once)  // what is computed with them may itself be differentiated
+      for (const Ref& tangent : tangents)
+        if (tangent && is_tensor(tangent.get()) &&
+            torch::autograd::isDifferentiableType(tensor_of(tangent.get()).scalar_type()))
+          tensor_of(tangent.get()).set_requires_grad(true);
+    rehearsal_ = &rehearsal;
+    Ref answer = Ref::take(tangents.size() == results.size() ? rehearse(self, cls, tangents) : nullptr);
+    rehearsal_ = rehearsal.outer;
+    if (!answer) {
+      const std::string words = PyErr_Occurred() ? take_words() : "its backward could not be rehearsed";
+      why = rehearsal.why.empty() ? words : rehearsal.why;
+    }
+    if (why.empty()) why = rehearsal.why;
+    std::vector<PyObject*> returned = answer ? items_of(answer.get()) : std::vector<PyObject*>();
+    while (returned.size() > args.size() && returned.back() == Py_None) returned.pop_back();
+    if (why.empty() && returned.size() != args.size())
+      why = "it gives another number of gradients than it has arguments";
+    for (size_t i = 0; why.empty() && i < args.size(); ++i) {
+      const bool is_gradient = is_tensor(returned[i]);
+      if (!is_tensor(args[i]) || (!is_gradient && returned[i] != Py_None)) {
+        if (returned[i] != Py_None) why = "it gives a gradient where none can be";
+        continue;
+      }
+      inputs.push_back(*trace_->find(tensor_of(args[i])));
+      symbolic_inputs.push_back(symbolic_value(tensor_of(args[i])));
+      const bool is_wanted = is_gradient && tensor_of(args[i]).requires_grad();
+      const auto value = is_wanted ? trace_->find(tensor_of(returned[i])) : graph::ValueId();
+      if (!value) why = "its gradient is a tensor from nowhere";
+      gradients.push_back(value.value_or(graph::ValueId()));
+      symbolic_gradients.push_back(is_wanted && value ? symbolic_value(tensor_of(returned[i])) : graph::ValueId());
+    }
+    if (why.empty() && (!trace_->take_unclaimed().empty() || trace_->data_reads() != 0)) why = "it reads data";
+    if (why.empty() && !(StateWord::now() == state)) why = "it changes the state of torch";
+    if (why.empty()) {
+      // Who asks for one of those that were saved has the versions of all of them looked at.
+      std::vector<graph::ValueId> also, symbolic_also;
+      for (PyObject* item : rehearsal.asks_for_saved ? items_of(saved.get()) : std::vector<PyObject*>()) {
+        if (!is_tensor(item)) continue;
+        also.push_back(*trace_->find(tensor_of(item)));
+        symbolic_also.push_back(symbolic_value(tensor_of(item)));
+      }
+      part = trace_->part(mark, given, gradients, also);
+      if (symbolic_ && symbolic_->alive())
+        symbolic_part = symbolic_->trace().part(symbolic_mark, symbolic_given, symbolic_gradients, symbolic_also);
+    }
+  }
+  effects_.resize(effects);
+  raised_by_ = raised;
+  let_dead_go();
+  std::vector<graph::ValueId> dropped;
+  for (size_t n = mark.nodes; n < trace_->graph().nodes().size(); ++n)
+    for (const graph::ValueId id : trace_->graph().nodes()[n].outputs) dropped.push_back(id);
+  const bool is_clean = trace_->drop(mark);
+  if (symbolic_) {
+    symbolic_->forget(dropped);
+    symbolic_->trace().drop(symbolic_mark);
+  }
+  if (why.empty() && !is_clean) why = "it keeps a tensor";
+  if (!why.empty()) return why;
+
+  made.name = reinterpret_cast<PyTypeObject*>(cls)->tp_name;
+  made.once_differentiable = is_once;
+  for (const graph::ValueId id : part.reads) {
+    bool is_checked = false;
+    for (PyObject* item : items_of(saved.get()))
+      is_checked = is_checked || (is_tensor(item) && trace_->find(tensor_of(item)) == id);
+    made.checked.push_back(is_checked);
+  }
+  const bool is_symbolic = symbolic_ && symbolic_->alive();
+  const std::vector<int64_t> hints = is_symbolic ? symbols_->hints() : std::vector<int64_t>();
+  made.backward = std::move(is_symbolic ? symbolic_part.graph : part.graph);
+  std::vector<at::Tensor> counterparts;
+  for (const at::Tensor& output : outputs)
+    if (is_symbolic) counterparts.push_back(symbolic_->counterpart(output));
+  trace_->add_function(made, outputs, inputs, part.reads, hints);
+  if (!is_symbolic) return "";
+  symbolic_->trace().add_function(made, counterparts, symbolic_inputs, symbolic_part.reads, hints);
+  for (size_t k = 0; k < outputs.size(); ++k) symbolic_->set_counterpart(outputs[k], counterparts[k]);
+  return "";
+}
+
 PyObject* Recorder::call_autograd(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                                   PyObject* kwnames, PyObject* cls) {
   size_t count = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
@@ -62,8 +364,10 @@ PyObject* Recorder::call_autograd(Activation& self, PyObject* callable, PyObject
     if (!usable_tensor(args[i], "an unknown place")) return stop(self, unreadable_stop_, unreadable_detail_);
     if (tensor_of(args[i])._fw_grad(0).defined()) return stop(self, Stop::kAutogradFunction, name);
   }
-  if (builds_node(args, count) || !is_python_method(cls, "forward") || !is_python_method(cls, "setup_context"))
+  if (!is_python_method(cls, "forward") || !is_python_method(cls, "setup_context"))
     return stop(self, Stop::kAutogradFunction, name);
+  const bool has_node = builds_node(args, count);
+  if (has_node && !is_rehearsable(cls)) return stop(self, Stop::kAutogradFunction, name);
   Ref context = Ref::take(PyObject_GetAttrString(cls, "_backward_cls"));
   if (!context || !PyType_Check(context.get())) {
     PyErr_Clear();
@@ -72,6 +376,7 @@ PyObject* Recorder::call_autograd(Activation& self, PyObject* callable, PyObject
 
   set_place(self);
   uint64_t reads = trace_->data_reads();
+  const aten::Trace::Mark begin = trace_->mark();
   applies_.push_back({&self, reinterpret_cast<PyTypeObject*>(context.get())});
   PyObject* result = raw();
   applies_.pop_back();
@@ -85,6 +390,16 @@ PyObject* Recorder::call_autograd(Activation& self, PyObject* callable, PyObject
     return result;
   }
   adopt_torch(self, result, name);
+  if (has_node) {
+    const std::string why = active_ ? differentiate(self, cls, {args, count}, result, begin) : "";
+    if (why.empty()) return result;
+    PyObject* const code = code_of(cls, "backward");
+    refused()[code] = {Ref::share(code), why};
+    const bool is_inside = PyFunction_Check(autograd_apply()) && self.outer() &&
+                           reinterpret_cast<PyObject*>(self.code()) == PyFunction_GET_CODE(autograd_apply());
+    invalidate(is_inside ? *self.outer() : self, Stop::kAutogradFunction, base::concat(name, ": ", why));
+    return result;
+  }
   // A view that a custom function returns refuses to be written to in words of its own, as long as its base wants a
   // gradient. A replay makes an ordinary view.
   auto is_marked_view = [](PyObject* object) {

@@ -181,8 +181,9 @@ PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject
   auto* code = reinterpret_cast<PyCodeObject*>(reinterpret_cast<PyFunctionObject*>(function)->func_code);
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) return stop(self, Stop::kAsync, callable_name(function));
   if (function == autograd_apply() && PyVectorcall_NARGS(nargsf) > 0 && PyType_Check(args[0]) &&
-      builds_node(args + 1, total_count(nargsf, kwnames) - 1))
-    return stop(self, Stop::kAutogradFunction, reinterpret_cast<PyTypeObject*>(args[0])->tp_name);
+      builds_node(args + 1, total_count(nargsf, kwnames) - 1) && !is_rehearsable(args[0]))
+    return stop(self, Stop::kAutogradFunction,
+                reinterpret_cast<PyTypeObject*>(args[0])->tp_name + why_not_rehearsed(args[0]));
   if (is_disabled(reinterpret_cast<PyFunctionObject*>(function)))
     return stop(self, Stop::kDisabled, callable_name(function));
   if (asks_for_a_break(reinterpret_cast<PyFunctionObject*>(function)) && !is_torch_itself(self.function()))
@@ -721,6 +722,14 @@ static bool is_as_tensor(PyObject* callable, PyObject* const* args, size_t count
   return true;
 }
 
+/// Gives the data of a tensor as numbers.
+static bool reads_numbers(std::string_view name) {
+  const std::string_view method = name.substr(name.rfind('.') + 1);
+  for (const char* known : {"item", "__bool__", "__int__", "__float__", "__index__", "is_nonzero"})
+    if (method == known) return true;
+  return false;
+}
+
 PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                            PyObject* kwnames) {
   PyObject* bound = nullptr;
@@ -733,8 +742,15 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
   switch (cls) {
     case CallClass::kOpaque:
       return stop(self, Stop::kOpaqueCall, callable_name(callable));
-    case CallClass::kData:
-      return stop(self, Stop::kTensorData, callable_name(callable));
+    case CallClass::kData: {
+      const std::string name = callable_name(callable);
+      if (!reads_numbers(name) || !first || !is_tensor(first) || total_count(nargsf, kwnames) > (bound ? 0 : 1) ||
+          !has_known_data(first))
+        return stop(self, Stop::kTensorData, name);
+      PyObject* result = raw();
+      if (result && active_ && !is_value(result)) enter_made(result);
+      return result;
+    }
     case CallClass::kTorch: {
       std::string name = callable_name(callable);
       if (bound && !torch_operand(self, bound)) return stop(self, unreadable_stop_, unreadable_detail_);
@@ -855,7 +871,7 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
         return status == kStopStatus ? kStop : status < 0 ? nullptr : Py_NewRef(Py_None);
       }
       // object.__setattr__: below the class's own __setattr__.
-      if (is_tensor(first) || PyType_Check(first)) return stop(self, Stop::kEffect, name);
+      if (is_tensor(first) || PyType_Check(first) || is_older(first)) return stop(self, Stop::kEffect, name);
       if (is_outside(first)) {
         guard_class(first);
         PyObject* descriptor = _PyType_Lookup(Py_TYPE(first), attribute);

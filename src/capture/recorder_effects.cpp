@@ -36,6 +36,7 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
   size_t first = bound ? 0 : 1;
   if (!target) return Semantics::call(self, callable, args, nargsf, kwnames);
   std::string name = callable_name(callable);
+  if (is_older(target)) return stop(self, Stop::kEffect, name);
   for (size_t i = first; i < count; ++i) {
     if (cls == CallClass::kEffectCopy ? !readable(self, args[i]) : !slot_known(self, args[i]))
       return stop(self, unreadable_stop_, unreadable_detail_);
@@ -156,7 +157,7 @@ PyObject* Recorder::call_warning(Activation& self, PyObject* callable, PyObject*
   Activation* where = &self;  // the frame that the warning is about
   if (is_plain && level)
     for (long n = PyLong_AsLong(level); n > 1 && where; --n) where = where == &root_ ? nullptr : where->outer();
-  if (!is_plain || !where) return stop(self, Stop::kEffect, "warnings.warn");
+  if (!is_plain || !where || rehearsal_) return stop(self, Stop::kEffect, "warnings.warn");
 
   static PyObject* const module = PyImport_ImportModule("warnings");
   static PyObject* const name = PyUnicode_InternFromString("filters");
@@ -207,7 +208,7 @@ PyObject* Recorder::call_print(Activation& self, PyObject* callable, PyObject* c
     is_plain = is_value(args[i]) && PyDict_SetItem(words.get(), name, args[i]) == 0;
     specialise(args[i]);
   }
-  if (!is_plain) return stop(self, Stop::kOpaqueCall, "print");
+  if (!is_plain || rehearsal_) return stop(self, Stop::kOpaqueCall, "print");
   const Ref again = kwnames ? Ref::take(partial_of(callable, words.get())) : Ref::share(callable);
   PyObject* result = again ? call_telling(self, "print", callable, args, nargsf, kwnames) : nullptr;
   if (!result) return nullptr;
@@ -231,7 +232,7 @@ PyObject* Recorder::call_log(Activation& self, PyObject* function, PyObject* con
                              PyObject* kwnames) {
   const auto refuse = [&] { return stop(self, Stop::kEffect, "logging"); };
   const size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
-  if (positional != 4 || !is_outside(args[0]) || !PyLong_CheckExact(args[1]) || !is_value(args[2]) ||
+  if (rehearsal_ || positional != 4 || !is_outside(args[0]) || !PyLong_CheckExact(args[1]) || !is_value(args[2]) ||
       !PyTuple_CheckExact(args[3]))
     return refuse();
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[3]); ++i)

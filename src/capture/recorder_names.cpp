@@ -36,6 +36,7 @@ PyObject* Recorder::load_global(Activation& self, PyObject* name) {
 int Recorder::store_global(Activation& self, PyObject* name, PyObject* value) {
   if (!active_) return Semantics::store_global(self, name, value);
   PyObject* globals = self.frame()->f_globals;
+  if (rehearsal_) return stop_status(self, Stop::kEffect, "an assignment to a global variable");
   if (!info(globals)) enter_outside(globals, guards().sources.pinned({}, nullptr));
   if (!value) guard_key(self, globals, name, nullptr, {});  // what is deleted must be there at every call
   taken_away(PyDict_GetItemWithError(globals, name));
@@ -70,6 +71,7 @@ PyObject* Recorder::load_cell(Activation& self, PyObject* cell) {
 
 int Recorder::store_cell(Activation& self, PyObject* cell, PyObject* value) {
   if (!active_) return Semantics::store_cell(self, cell, value);
+  if (is_older(cell)) return stop_status(self, Stop::kEffect, "an assignment to a variable of another function");
   if (!is_made(cell)) {
     if (!info(cell)) return stop_status(self, Stop::kUnknownObject, "a closure");
     if (!value) {  // it must have a content at every call
@@ -232,6 +234,11 @@ static Py_ssize_t named_field(PyObject* owner, PyObject* name) {
 
 PyObject* Recorder::load_attr(Activation& self, PyObject* owner, PyObject* name) {
   if (!active_) return Semantics::load_attr(self, owner, name);
+  if (rehearsal_ && owner == rehearsal_->context && PyUnicode_CompareWithASCIIString(name, "saved_tensors") == 0) {
+    rehearsal_->asks_for_saved = true;
+    if (!info(rehearsal_->saved)) enter_made(rehearsal_->saved);
+    return Py_NewRef(rehearsal_->saved);
+  }
   if (is_tensor(owner)) {
     bool handled;
     PyObject* result = tensor_attr(self, owner, name, &handled);
@@ -345,6 +352,8 @@ PyObject* Recorder::load_super_attr(Activation& self, PyObject* super_global, Py
 
 int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyObject* value) {
   if (!active_) return Semantics::store_attr(self, owner, name, value);
+  if (is_older(owner))
+    return stop_status(self, Stop::kEffect, std::string("an assignment to the attribute ") + PyUnicode_AsUTF8(name));
   if (is_tensor(owner)) {
     if (!is_plain_tensor(owner) || _PyType_Lookup(Py_TYPE(owner), name) || !touch_tensor(owner))
       return stop_status(self, Stop::kTensorAttribute, PyUnicode_AsUTF8(name));
@@ -453,7 +462,8 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
   specialise(key);
   if (PyObject* mapping = behind_proxy(container)) return load_item(self, mapping, key);
   if (!slot_guarded(self, container, "__getitem__")) return stop(self, unreadable_stop_, unreadable_detail_);
-  if (is_tensor(key)) return stop(self, Stop::kTensorData, "an index");
+  if (is_tensor(key) && !(has_known_data(key) && PySequence_Check(container) && !PyDict_Check(container)))
+    return stop(self, Stop::kTensorData, "an index");
   if (!usable_key(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
   guard_class(container);
   if (is_outside(container) && fills_by_itself(container, key)) return fill(self, container, key);
@@ -501,6 +511,8 @@ int Recorder::store_item(Activation& self, PyObject* container, PyObject* key, P
     Py_XDECREF(done);
     return done ? 0 : -1;
   }
+  if (is_older(container))
+    return stop_status(self, Stop::kEffect, std::string("an assignment to an item of ") + Py_TYPE(container)->tp_name);
   specialise(key);
   if (!slot_known(self, container) || !usable_key(self, key))
     return stop_status(self, unreadable_stop_, unreadable_detail_);

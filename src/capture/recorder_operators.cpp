@@ -463,6 +463,14 @@ static bool counts_in_c(PyTypeObject* type) {
 
 // `if torch.rand([]) < rate`, with a rate of zero. A rate that may be another one at the next call is no constant in
 // the symbolic trace.
+bool Recorder::has_known_data(PyObject* tensor) {
+  const at::Tensor& live = tensor_of(tensor);
+  if (!trace_->made_here(live) || !trace_->has_known_data(live)) return false;
+  if (!symbolic_ || !symbolic_->alive()) return true;
+  const at::Tensor symbolic = symbolic_->counterpart(live);  // its number may be a symbol
+  return symbolic.defined() && symbolic_->trace().has_known_data(symbolic);
+}
+
 std::optional<bool> Recorder::known_truth(PyObject* tensor) {
   const at::Tensor& live = tensor_of(tensor);
   if (!trace_->made_here(live) || live.numel() != 1) return std::nullopt;
@@ -478,6 +486,7 @@ int Recorder::truth(Activation& self, PyObject* object) {
   if (!active_) return Semantics::truth(self, object);
   if (is_tensor(object)) {
     const auto known = known_truth(object);
+    if (!known && has_known_data(object)) return Semantics::truth(self, object);
     return known ? *known : stop_status(self, Stop::kTensorBranch, "");
   }
   if (auto expr = number(object)) {
@@ -650,6 +659,7 @@ PyObject* Recorder::iter(Activation& self, PyObject* object) {
 
 PyObject* Recorder::next(Activation& self, PyObject* iterator) {
   if (!active_) return Semantics::next(self, iterator);
+  if (is_older(iterator)) return stop(self, Stop::kOutsideIterator, Py_TYPE(iterator)->tp_name);
   if (!is_made(iterator)) {
     if (!(is_outside(iterator) && is_python_class(Py_TYPE(iterator))))
       return stop(self, Stop::kOutsideIterator, Py_TYPE(iterator)->tp_name);

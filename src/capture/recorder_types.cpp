@@ -83,7 +83,8 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
     PyObject* result = call_real(object, {args, 1}, &handled);
     if (handled) return result;
   }
-  if ((type == &PyLong_Type || type == &PyFloat_Type || type == &PyComplex_Type) && count >= 1 && is_tensor(args[0]))
+  if ((type == &PyLong_Type || type == &PyFloat_Type || type == &PyComplex_Type) && count >= 1 && is_tensor(args[0]) &&
+      !has_known_data(args[0]))
     return stop(self, Stop::kTensorData, std::string(type->tp_name) + "()");
   if (type == &PyUnicode_Type && count >= 1 && is_tensor(args[0])) return stop(self, Stop::kTensorData, "str()");
   const bool copies = type == &PyTuple_Type || type == &PyList_Type || type == size_type();

@@ -400,6 +400,7 @@ bool lets_an_end_go(const Segment& segment, GuardContext& context, const Activat
 Director::Go Session::at_boundary(Activation& activation) {
   Root* root = static_cast<Root*>(activation.note);
   fault_point("boundary");
+  if (recording() && top_->recorder->has_failed_rehearsal() && top_->recorder->fail_rehearsal()) return Go::kRaise;
   if (!root) return Go::kRun;  // a frame inside a recording that was given up: it runs on plainly
   root->quiet.reset();
   root->stepping = -1;
@@ -545,6 +546,7 @@ Director::Go Session::begin_recording(Root& root, FrameCache::Entry& entry) {
   Recorder& recorder = *root.recorder;
   recorder.marks = &root.cache->marks;
   recorder.tells_of_compiler = !state_.hides_compiler;
+  recorder.keeps_functions = !state_.backend;  // one of the user's would not know their gradient
   activation.ask_before_each(!root.cache->marks.empty());
   recorder.invalidated = [this, &root] {
     const Recorder::StopRecord& stop_record = root.recorder->stop_record();
@@ -758,6 +760,7 @@ Director::Go Session::stopped(Activation& activation) {
   Recorder* recorder = top_ && top_->recorder ? top_->recorder.get() : nullptr;
   if (!recorder || !recorder->active()) return root ? step_over(*root) : Go::kStepOver;  // it was invalidated just now
   fault_point("stop");
+  if (recorder->fail_rehearsal()) return Go::kRaise;
   Recorder::StopRecord stop_record = recorder->stop_record();
   note_break(*(stop_record.where ? stop_record.where : &activation), stop_record.stop, stop_record.detail);
   if (root && root == top_) {
@@ -897,9 +900,7 @@ base::Line line_of(Activation& activation) {
 
 void Session::note_break(Activation& where, Stop stop, const std::string& detail) {
   if (stop == Stop::kNone || stop == Stop::kInner) return;
-  std::string what(text_of(stop).what);
-  if (size_t at = what.find("%s"); at != std::string::npos) what.replace(at, 2, detail);
-  base::BreakNote note{state_.id, line_of(where), what, std::string(text_of(stop).cure), 1};
+  base::BreakNote note{state_.id, line_of(where), describe(stop, detail), std::string(text_of(stop).cure), 1};
   if (state_.fullgraph) breaks_.push_back(note);
   if (stop == Stop::kFault) warn_of_fault(state_, note.where, detail);
   base::process_report().add(std::move(note));

@@ -1,6 +1,7 @@
 // capture/stop_reasons.h: every reason for which capture stops, one row each: what, and the cure. explain() and
 // report() print these words unchanged. `%s` stands for the name of the thing that was met.
 #pragma once
+#include <string>
 #include <string_view>
 
 namespace magneto::capture {
@@ -86,8 +87,9 @@ inline constexpr StopText kStopTexts[] = {
      "pass the object in as an argument"},
     {Stop::kEffect, "%s changes an object from outside in a way that cannot be repeated",
      "make the change outside of the compiled function"},
-    {Stop::kAutogradFunction, "a custom autograd.Function (%s) builds its own backward node",
-     "none needed: it runs as in eager"},
+    {Stop::kAutogradFunction,
+     "what the backward of a custom autograd.Function does is known when it runs, and not before: %s",
+     "let its backward change no objects, print nothing, read no data; or accept the break: it runs as in eager"},
     {Stop::kGlobalState, "%s is active, which only eager knows", "leave the mode before calling the compiled function"},
     {Stop::kHandOver, "CPython has to finish this frame: %s", "none needed: it runs as in eager"},
     {Stop::kImport, "a module that is not there is imported: %s",
@@ -101,6 +103,12 @@ inline constexpr StopText kStopTexts[] = {
 };
 
 constexpr const StopText& text_of(Stop stop) { return kStopTexts[static_cast<unsigned char>(stop)]; }
+/// What it says to the user.
+inline std::string describe(Stop stop, const std::string& detail) {
+  std::string what(text_of(stop).what);
+  if (const size_t at = what.find("%s"); at != std::string::npos) what.replace(at, 2, detail);
+  return what;
+}
 static_assert(sizeof(kStopTexts) / sizeof(kStopTexts[0]) == static_cast<size_t>(Stop::kCount));
 
 }  // namespace magneto::capture

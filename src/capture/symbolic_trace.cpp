@@ -134,6 +134,14 @@ at::Tensor SymbolicTrace::counterpart(const at::Tensor& live) const {
   return found == counterparts_.end() ? at::Tensor() : tensor_of(found->second.get());
 }
 
+void SymbolicTrace::set_counterpart(const at::Tensor& live, const at::Tensor& symbolic) {
+  if (const auto value = live_.find(live)) counterparts_[*value] = Ref::take(THPVariable_Wrap(symbolic));
+}
+
+void SymbolicTrace::forget(const std::vector<ValueId>& live) {
+  for (const ValueId id : live) counterparts_.erase(id);
+}
+
 bool SymbolicTrace::is_symbolic(PyObject* operand) const {
   if (is_tensor(operand)) {
     const at::Tensor symbolic = counterpart(tensor_of(operand));

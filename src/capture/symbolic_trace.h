@@ -45,6 +45,8 @@ class SymbolicTrace {
   Ref translate(PyObject* operand, const NumberOf& number_of);
 
   at::Tensor counterpart(const at::Tensor& live) const;  ///< undefined: it has none
+  void set_counterpart(const at::Tensor& live, const at::Tensor& symbolic);
+  void forget(const std::vector<graph::ValueId>& live);
   /// Whether sizes of this tensor of the live world, or of one in this tuple or list, are symbols.
   bool is_symbolic(PyObject* operand) const;
 

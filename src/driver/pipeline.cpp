@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "aten/check.h"
+#include "aten/custom_function.h"
 #include "aten/evaluate.h"
 #include "aten/joint.h"
 #include "aten/kernels.h"
@@ -223,8 +224,9 @@ std::shared_ptr<aten::Executable> Pipeline::compile(const std::shared_ptr<aten::
     if (has_leaves)
       for (const at::Tensor& example : examples) leaves.push_back(example.requires_grad());
     if (note.fallback.empty()) note.fallback = program->hidden_effect();
+    const graph::Graph plain = aten::without_functions(graph);
     if (note.fallback.empty())
-      return kernels({graph, program->constants(), program->bumps(), program->output_bumps(), program->output_views(),
+      return kernels({plain, program->constants(), program->bumps(), program->output_bumps(), program->output_views(),
                       std::move(leaves), program, aten::default_dtype(), poll, skip, examples},
                      false, "", note);
   } catch (const std::exception& reason) {

@@ -1,9 +1,10 @@
-"""Custom autograd.Functions: one graph where no gradient is needed, eager's own node where one is."""
+"""Custom autograd.Functions: part of the graph, forward and backward, where a rehearsal tells what the backward does."""
 
 import pytest
 import torch
 from torch import randn
 
+import custom_gradients
 import magneto
 from harness import fresh, same_as_eager
 
@@ -146,13 +147,201 @@ def test_a_custom_function_without_gradients_is_one_graph(use):
 
 
 @pytest.mark.needs_capture
-def test_a_custom_function_that_builds_its_node_is_one_break_at_its_call():
-    compiled = magneto.compile(lambda x: Saves.apply(x * 2) + 1)
+@pytest.mark.parametrize("use", ["saved tensors", "a view is returned", "mark_non_differentiable", "one inside another"])
+def test_a_custom_function_with_a_gradient_is_one_graph(use):
+    compiled = magneto.compile(USES[use])
     for _ in range(12):
+        out = compiled(leaf(3))
+        (out[0] if isinstance(out, tuple) else out).sum().backward()
+    assert len(magneto.report().graphs) == 1 and not magneto.report().breaks and not magneto.report().recompiles, str(magneto.report())
+
+
+class Tells(torch.autograd.Function):
+    """A backward that nobody may rehearse."""
+    told = []
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        Tells.told.append(grad.sum().item())
+        return grad * 2
+
+
+@pytest.mark.needs_capture
+def test_a_backward_that_changes_an_object_is_one_break_at_its_call():
+    compiled = magneto.compile(lambda x: Tells.apply(x * 2) + 1)
+    Tells.told.clear()
+    for k in range(12):
         compiled(leaf(3)).sum().backward()
+        assert Tells.told == [3.0] * (k + 1)
     (stop,) = magneto.report().breaks
-    assert "Saves" in stop.reason and "Saves.apply" in stop.source
+    assert "Tells" in stop.reason and "item" in stop.reason and "Tells.apply" in stop.source
     assert len(magneto.report().graphs) == 2 and not magneto.report().recompiles and not magneto.report().fallbacks
+
+
+def backward_that(does):
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.note = 1
+            ctx.save_for_backward(x)
+            return x * 2
+
+        backward = staticmethod(does)
+
+    return Function
+
+
+# Each must happen when the backward runs, as often as it runs, and not when it is rehearsed.
+def _appends(seen, ctx, grad):
+    seen.append(len(seen))
+    return grad
+
+
+def _counts(seen, ctx, grad):
+    ctx.note += 1
+    seen.extend([ctx.note])
+    return grad
+
+
+def _prints(seen, ctx, grad):
+    print("backward")
+    return grad
+
+
+def _writes_to_what_comes(seen, ctx, grad):
+    return grad.mul_(2)
+
+
+def _writes_to_what_was_saved(seen, ctx, grad):
+    with torch.no_grad():
+        ctx.saved_tensors[0].add_(1)
+    return grad
+
+
+def _draws(seen, ctx, grad):
+    return grad * torch.rand_like(grad)
+
+
+def _raises(seen, ctx, grad):
+    raise ValueError("in backward")
+
+
+def _gives_too_many(seen, ctx, grad):
+    return grad, grad
+
+
+def _asks_for_grad_mode(seen, ctx, grad):
+    return grad * (2 if torch.is_grad_enabled() else 3)
+
+
+def _catches(seen, ctx, grad):
+    try:
+        seen.append(1)
+    except BaseException:
+        return grad * 100
+    return grad
+
+
+@pytest.mark.parametrize("does", [_appends, _counts, _prints, _writes_to_what_comes, _writes_to_what_was_saved, _draws,
+                                  _asks_for_grad_mode, _catches], ids=lambda does: does.__name__[1:])
+def test_a_backward_does_nothing_before_it_runs(does):
+    @fresh
+    def program():
+        seen = []
+        function = backward_that(lambda ctx, grad: does(seen, ctx, grad))
+        return (lambda x: (function.apply(x * 1).sin(), len(seen))), seen
+
+    same_as_eager(program, leaf(3))
+
+
+@pytest.mark.parametrize("does, error", [(_raises, ValueError), (_gives_too_many, RuntimeError)], ids=["raises", "gives too many"])
+def test_a_backward_that_fails_does_so_when_it_runs(does, error):
+    function = backward_that(lambda ctx, grad: does([], ctx, grad))
+    compiled = magneto.compile(lambda x: function.apply(x * 1).sin())
+    for _ in range(3):
+        out = compiled(leaf(3))
+        with pytest.raises(error):
+            out.sum().backward()
+
+
+def test_what_a_backward_reads_is_guarded():
+    @fresh
+    def program():
+        factors = {"by": 2.0}
+        function = backward_that(lambda ctx, grad: grad * factors["by"])
+        return (lambda x: function.apply(x * 1).sin()), factors
+
+    def change(factors):
+        factors["by"] = 5.0
+
+    same_as_eager(program, leaf(3), change=change)
+
+
+@pytest.mark.needs_capture
+def test_functions_with_sizes_and_floats_that_change_are_few_graphs():
+    compiled = magneto.compile(lambda x, scale: Saves.apply(x * 1, scale).sin())
+    for n in range(2, 14):
+        x = leaf(n)
+        (got,) = torch.autograd.grad(compiled(x, n * 0.3).sum(), x)
+        (want,) = torch.autograd.grad(Saves.apply(x * 1, n * 0.3).sin().sum(), x)
+        torch.testing.assert_close(got, want)
+    assert len(magneto.report().graphs) <= 3 and not magneto.report().breaks, str(magneto.report())
+
+
+def test_a_gradient_that_is_not_linear_is_differentiated():
+    class Cubes(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * grad * grad
+
+    def f(x):
+        y = Cubes.apply(x * 1)
+        return y * y
+
+    compiled = magneto.compile(f)
+    for _ in range(3):
+        x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+        seen = []
+        for call in (f, compiled):
+            y = call(x)
+            (first,) = torch.autograd.grad((y * y).sum(), x, create_graph=True)
+            seen.append((first.detach(), *torch.autograd.grad(first.sin().sum(), x)))
+        torch.testing.assert_close(*seen)
+
+
+def test_a_function_that_is_differentiable_once():
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.sin()
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, grad):
+            return grad * ctx.saved_tensors[0].cos()
+
+    compiled = magneto.compile(lambda x: Once.apply(x * 1) * 2)
+    for _ in range(3):
+        x = leaf(3)
+        (first,) = torch.autograd.grad(compiled(x).square().sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="once_differentiable"):
+            first.sum().backward()
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_functions_that_are_made_by_chance(part):
+    for n in range(40):
+        text, found = custom_gradients.check(777_000 + 40 * part + n)
+        assert not found, f"{found}\n{text}"
 
 
 def test_the_input_itself_is_returned_and_written_to():

@@ -334,7 +334,8 @@ void Trace::add_function(const CustomFunction& function, const std::vector<at::T
     outputs.push_back(state_->add_value(type, state_->values[id.index()].storage));
   }
   std::vector<c10::IValue> boxed;
-  const Operator& op = operator_named(CustomFunction::kOperator);
+  const std::string name = CustomFunction::kOperator;
+  const Operator& op = operator_named(name);
   for (size_t a = 0; a < args.size(); ++a)
     boxed.push_back(state_->symbols || std::holds_alternative<std::vector<ValueId>>(args[a])
                         ? c10::IValue()

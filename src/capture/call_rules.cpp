@@ -82,7 +82,9 @@ constexpr Row kRows[] = {
      "torch._C._has_torch_function torch._C._has_torch_function_unary torch._C._has_torch_function_variadic "
      "torch._C._functorch.unwrap_if_dead torch.Size.numel torch._C._is_autocast_available "
      "_functools.reduce itertools.chain.from_iterable "
-     "re.Pattern.match re.Pattern.search re.Pattern.fullmatch re.Match.group re.Match.groups"},
+     "re.Pattern.match re.Pattern.search re.Pattern.fullmatch re.Pattern.findall re.Pattern.split re.Pattern.sub "
+     "re.Pattern.subn re.Match.group re.Match.groups re.Match.groupdict re.Match.start re.Match.end re.Match.span "
+     "float.fromhex float.hex"},
     {CallClass::kIdentity, "builtins.id object.__hash__"},
     {CallClass::kNext, "builtins.next"},
     {CallClass::kReadKey,
@@ -234,6 +236,10 @@ constexpr const char* kMadeTypes =
     "itertools.cycle itertools.compress itertools.dropwhile itertools.filterfalse mappingproxy "
     "collections.defaultdict operator.itemgetter operator.attrgetter "
     "operator.methodcaller";
+constexpr const char* kNumpyNumbers =
+    "numpy.float64 numpy.float32 numpy.float16 numpy.int64 numpy.int32 numpy.int16 numpy.int8 numpy.uint64 "
+    "numpy.uint32 "
+    "numpy.uint16 numpy.uint8 numpy.bool numpy.bool_";
 constexpr const char* kOtherTypes =
     "type NoneType ellipsis NotImplementedType function builtin_function_or_method method_descriptor "
     "wrapper_descriptor getset_descriptor member_descriptor classmethod_descriptor method-wrapper code cell "
@@ -441,13 +447,18 @@ const OperatorCall* operator_call(PyObject* callable) {
 }
 
 bool is_known_constructor(PyTypeObject* type) {
-  static const std::unordered_set<std::string_view> names = set_of({kMadeTypes});
+  static const std::unordered_set<std::string_view> names = set_of({kMadeTypes, kNumpyNumbers});
   return names.count(type->tp_name) > 0;
 }
 
 bool is_known_c_type(PyTypeObject* type) {
-  static const std::unordered_set<std::string_view> names = set_of({kMadeTypes, kOtherTypes});
+  static const std::unordered_set<std::string_view> names = set_of({kMadeTypes, kNumpyNumbers, kOtherTypes});
   return names.count(type->tp_name) > 0 || PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+}
+
+bool is_numpy_number(PyTypeObject* type) {
+  static const std::unordered_set<std::string_view> names = set_of({kNumpyNumbers});
+  return strncmp(type->tp_name, "numpy.", 6) == 0 && names.count(type->tp_name) > 0;
 }
 
 bool hides_content(PyTypeObject* type) {

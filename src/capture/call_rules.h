@@ -56,6 +56,9 @@ bool is_known_constructor(PyTypeObject* type);
 /// C types whose slots (iteration, items, operators, truth ...) read nothing but the object itself.
 bool is_known_c_type(PyTypeObject* type);
 
+/// Numbers of numpy, which never change. Their slots are known, too.
+bool is_numpy_number(PyTypeObject* type);
+
 /// Known C types whose content changes, and is theirs alone: a deque, a view of a dict.
 bool hides_content(PyTypeObject* type);
 

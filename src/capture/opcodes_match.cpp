@@ -60,7 +60,9 @@ static PyObject* values_of_keys(PyObject* map, PyObject* keys) {
 
 Step match_keys(Evaluator& e, int) {
   if (Step step = e.ask(); step != Step::kNext) return step;
-  return e.finish(0, values_of_keys(e.peek(2), e.peek(1)));
+  PyObject* const values = values_of_keys(e.peek(2), e.peek(1));
+  if (values != nullptr && values != Py_None) e.semantics().made(e.activation(), values);
+  return e.finish(0, values);
 }
 
 /// The attributes of a class pattern; nullptr without error: no match.
@@ -152,6 +154,7 @@ Step match_class(Evaluator& e, int positional) {
   if (Step step = e.ask(); step != Step::kNext) return step;
   PyObject* values = match_against(e.peek(3), e.peek(2), positional, e.peek(1));
   if (values == nullptr && PyErr_Occurred()) return Step::kError;
+  if (values != nullptr) e.semantics().made(e.activation(), values);
   e.replace(3, values != nullptr ? values : Py_NewRef(Py_None));
   return Step::kNext;
 }

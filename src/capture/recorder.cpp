@@ -568,7 +568,7 @@ bool Recorder::abandon_unseen() {
 static bool is_frozen(PyObject* object) {
   static const std::unordered_set<std::string_view> names = {
       "torch.device", "torch.dtype", "torch.layout", "torch.memory_format", "torch.finfo", "torch.iinfo", "range"};
-  return names.count(Py_TYPE(object)->tp_name) > 0;
+  return names.count(Py_TYPE(object)->tp_name) > 0 || is_numpy_number(Py_TYPE(object));
 }
 
 Provenance::Answer Recorder::origin(PyObject* object) {

@@ -122,6 +122,7 @@ class Recorder final : public Semantics, public Provenance {
   int merge_dict(Activation&, PyObject*, PyObject*, PyObject*) override;
   int unpack(Activation&, PyObject*, int, int, PyObject**) override;
   int other(Activation&, const char*) override;
+  int match(Activation& self, const std::string& name);  ///< an instruction of a match statement
   bool declines(Activation&) override;
   void made(Activation&, PyObject*) override;
   void caught(Activation&, PyObject*) override;
@@ -330,6 +331,7 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* call_compiled(Activation& self, PyObject* compiled, PyObject* const* args, size_t nargsf,
                           PyObject* kwnames);
   PyObject* call_partial(Activation& self, PyObject* partial, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  PyObject* call_numpy(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_getter(Activation& self, PyObject* getter, PyObject* of);  ///< operator.itemgetter(...)(of) ...
   PyObject* call_reference(Activation& self, PyObject* reference);          ///< weakref.ref, from outside
   PyObject* call_unrecorded(PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);

@@ -1,6 +1,7 @@
 // Calls: Python functions come through the hook and are inlined; C functions are looked up in the table of call
 // classes.
 #include <algorithm>
+#include <cmath>
 
 #include "capture/compiled.h"
 #include "capture/hook.h"
@@ -147,6 +148,8 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
     return call_cached(self, callable, args, nargsf, kwnames);
   if (Script::is_scripted(callable)) return call_script(self, callable, args, nargsf, kwnames);
   if (is_operator(type)) return call_operator(self, callable, args, nargsf, kwnames);
+  if (strcmp(type->tp_name, "numpy.ufunc") == 0 || strcmp(type->tp_name, "numpy._ArrayFunctionDispatcher") == 0)
+    return call_numpy(self, callable, args, nargsf, kwnames);
   if (type->tp_call && is_python_class(type)) {
     // __call__ of a Python class, as slot_tp_call finds it.
     static PyObject* name = PyUnicode_InternFromString("__call__");
@@ -174,6 +177,52 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
   }
   if (!type->tp_call) return Semantics::call(self, callable, args, nargsf, kwnames);  // not callable: CPython's error
   return stop(self, Stop::kOpaqueCall, callable_name(callable));
+}
+
+/// A function of numpy's own by this name, which makes a number of numbers.
+static bool is_numpy_function(PyObject* callable) {
+  const Ref name = Ref::take(PyObject_GetAttrString(callable, "__name__"));
+  PyErr_Clear();
+  PyObject* const module = PyImport_GetModule(Ref::take(PyUnicode_FromString("numpy")).get());
+  const Ref held = Ref::take(module);
+  if (!name || !module || PyDict_GetItem(PyModule_GetDict(module), name.get()) != callable) return false;
+  if (strcmp(Py_TYPE(callable)->tp_name, "numpy.ufunc") == 0) return true;
+  for (const char* reduces : {"prod", "sum", "max", "min", "mean", "round"})
+    if (PyUnicode_CompareWithASCIIString(name.get(), reduces) == 0) return true;
+  return false;
+}
+
+// np.sqrt(d), np.prod(shape): of numbers that are the same in each call, a number.
+PyObject* Recorder::call_numpy(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                               PyObject* kwnames) {
+  const auto is_number = [&](PyObject* object) {
+    return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyBool_Check(object) ||
+           (is_numpy_number(Py_TYPE(object)) && !floating(object));
+  };
+  const size_t count = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
+  bool is_known = !kwnames && count > 0 && is_numpy_function(callable);
+  for (size_t i = 0; is_known && i < count; ++i) {
+    if (PyTuple_Check(args[i]) || PyList_CheckExact(args[i])) {
+      for (Py_ssize_t k = 0; is_known && k < PySequence_Fast_GET_SIZE(args[i]); ++k)
+        is_known = is_number(PySequence_Fast_GET_ITEM(args[i], k));
+      is_known = is_known && readable(self, args[i]);
+    } else {
+      is_known = is_number(args[i]);
+      if (is_known) specialise(args[i]);
+    }
+  }
+  if (!is_known || !active_)
+    return active_ ? stop(self, Stop::kOpaqueCall, callable_name(callable))
+                   : Semantics::call(self, callable, args, nargsf, kwnames);
+  PyObject* result = call_unrecorded(callable, args, nargsf, kwnames);
+  if (!result || !active_) return result;
+  const double value = is_numpy_number(Py_TYPE(result)) ? PyFloat_AsDouble(result) : Py_NAN;
+  PyErr_Clear();
+  if (std::isfinite(value))
+    enter_made(result);
+  else  // an array, or it has warned
+    invalidate(self, Stop::kOpaqueCall, callable_name(callable));
+  return result;
 }
 
 PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf,
@@ -722,6 +771,12 @@ static bool is_as_tensor(PyObject* callable, PyObject* const* args, size_t count
   return true;
 }
 
+/// x.requires_grad_(...), where that changes nothing.
+static bool is_as_required(PyObject* tensor, const std::string& name, PyObject* const* args, size_t count) {
+  if (!name.ends_with("Tensor.requires_grad_") || count > 1 || (count == 1 && !PyBool_Check(args[0]))) return false;
+  return tensor_of(tensor).requires_grad() == (count == 0 || args[0] == Py_True);
+}
+
 /// Gives the data of a tensor as numbers.
 static bool reads_numbers(std::string_view name) {
   const std::string_view method = name.substr(name.rfind('.') + 1);
@@ -741,6 +796,10 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
   if (cls == CallClass::kOpaque && is_as_tensor(callable, args, count)) cls = CallClass::kTorch;
   switch (cls) {
     case CallClass::kOpaque:
+      if (first && is_tensor(first) &&
+          is_as_required(first, callable_name(callable), args + (bound ? 0 : 1), count - (bound ? 0 : 1)) &&
+          usable_tensor(first, "an unknown place"))
+        return Py_NewRef(first);
       return stop(self, Stop::kOpaqueCall, callable_name(callable));
     case CallClass::kData: {
       const std::string name = callable_name(callable);

@@ -355,6 +355,9 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
   if (is_older(owner))
     return stop_status(self, Stop::kEffect, std::string("an assignment to the attribute ") + PyUnicode_AsUTF8(name));
   if (is_tensor(owner)) {
+    if (PyUnicode_CompareWithASCIIString(name, "requires_grad") == 0 && value && PyBool_Check(value) &&
+        is_plain_tensor(owner) && touch_tensor(owner) && tensor_of(owner).requires_grad() == (value == Py_True))
+      return 0;  // it is so already
     if (!is_plain_tensor(owner) || _PyType_Lookup(Py_TYPE(owner), name) || !touch_tensor(owner))
       return stop_status(self, Stop::kTensorAttribute, PyUnicode_AsUTF8(name));
     if (PyObject* dict = instance_dict(owner); !value && dict && is_outside(owner))
@@ -462,7 +465,9 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
   specialise(key);
   if (PyObject* mapping = behind_proxy(container)) return load_item(self, mapping, key);
   if (!slot_guarded(self, container, "__getitem__")) return stop(self, unreadable_stop_, unreadable_detail_);
-  if (is_tensor(key) && !(has_known_data(key) && PySequence_Check(container) && !PyDict_Check(container)))
+  // A dict finds a tensor by its address.
+  if (is_tensor(key) && !(PyDict_CheckExact(container) && is_made(container)) &&
+      !(has_known_data(key) && PySequence_Check(container) && !PyDict_Check(container)))
     return stop(self, Stop::kTensorData, "an index");
   if (!usable_key(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
   guard_class(container);

@@ -84,6 +84,7 @@ bool Recorder::torch_operand(Activation& self, PyObject* object, int depth) {
     return torch_operand(self, slice->start, depth + 1) && torch_operand(self, slice->stop, depth + 1) &&
            torch_operand(self, slice->step, depth + 1);
   }
+  if (is_numpy_number(type) && !floating(object)) return true;
   if (is_named_number(object)) {
     if (floating(object)) pin(object);
     guard_class(object);
@@ -230,7 +231,8 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
   if (is_tensor(left) || is_tensor(right)) {
     // A Python object beside a tensor may answer the operator itself.
     const auto is_plain = [](PyObject* side) {
-      return is_tensor(side) || is_value(side) || PyTuple_Check(side) || PyList_Check(side) || is_named_number(side);
+      return is_tensor(side) || is_value(side) || PyTuple_Check(side) || PyList_Check(side) || is_named_number(side) ||
+             is_numpy_number(Py_TYPE(side));
     };
     if (is_plain(left) && is_plain(right)) {
       if (!torch_operand(self, left) || !torch_operand(self, right))
@@ -832,6 +834,37 @@ int Recorder::unpack(Activation& self, PyObject* sequence, int before, int after
   return status;
 }
 
+// What a pattern asks of its subject. Elements and lengths are read by instructions of their own.
+int Recorder::match(Activation& self, const std::string& name) {
+  const int top = self.stack_depth() - 1;
+  if (name == "MATCH_SEQUENCE" || name == "MATCH_MAPPING") {
+    if (!is_value(self.stack(top))) guard_class(self.stack(top));
+    return 0;
+  }
+  if (name == "MATCH_KEYS") {
+    PyObject *subject = self.stack(top - 1), *keys = self.stack(top);
+    if (!PyDict_CheckExact(subject) || !PyTuple_CheckExact(keys)) return stop_status(self, Stop::kInstruction, name);
+    if (is_made(subject)) return 0;
+    if (!is_outside(subject)) return stop_status(self, Stop::kUnknownObject, Py_TYPE(subject)->tp_name);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); ++i) {
+      PyObject* const key = PyTuple_GET_ITEM(keys, i);
+      if (!is_value(key)) return stop_status(self, Stop::kInstruction, name);
+      guard_key(self, subject, key, nullptr, source_of(subject));
+      if (PyObject* value = PyDict_GetItemWithError(subject, key))
+        adopt(self, value, Source::Kind::kItem, subject, key, -1, "an entry");
+    }
+    return 0;
+  }
+  // int(n), str(): whether it is one, and the subject itself.
+  PyObject *subject = self.stack(top - 2), *type = self.stack(top - 1), *names = self.stack(top);
+  const bool is_itself = PyType_Check(type) &&
+                         PyType_HasFeature(reinterpret_cast<PyTypeObject*>(type), _Py_TPFLAGS_MATCH_SELF) &&
+                         PyTuple_CheckExact(names) && PyTuple_GET_SIZE(names) == 0;
+  if (name != "MATCH_CLASS" || !is_itself || is_tensor(subject)) return stop_status(self, Stop::kInstruction, name);
+  if (!is_value(subject)) guard_class(subject);
+  return 0;
+}
+
 int Recorder::other(Activation& self, const char* what) {
   if (!active_) return Semantics::other(self, what);
   std::string name(what);
@@ -855,6 +888,7 @@ int Recorder::other(Activation& self, const char* what) {
                                                                 "BUILD_SET",     "BUILD_MAP", "BUILD_CONST_KEY_MAP",
                                                                 "SET_ADD",       "MAP_ADD",   "STOPITERATION_ERROR"};
   if (harmless.count(name)) return 0;
+  if (name.starts_with("MATCH_")) return match(self, name);
   if (name == "LOAD_BUILD_CLASS") return stop_status(self, Stop::kClassBody, "");
   return stop_status(self, Stop::kInstruction, name);
 }

@@ -301,7 +301,8 @@ void Recorder::adopt_result(Activation& self, PyObject* object, const std::strin
     if (!trace_->made_here(tensor_of(object))) invalidate(self, Stop::kUnknownTensor, where);
     return;
   }
-  if (Py_REFCNT(object) == 1 || PyTuple_CheckExact(object)) return enter_made(object);
+  if (Py_REFCNT(object) == 1 || PyTuple_CheckExact(object) || is_numpy_number(Py_TYPE(object)))
+    return enter_made(object);
   if (is_global_constant(object) || strncmp(Py_TYPE(object)->tp_name, "torch.", 6) == 0)
     return enter_outside(object, guards().sources.pinned({}, nullptr));
   if (PyGen_CheckExact(object) || PyTraceBack_Check(object)) return enter_made(object);
@@ -712,6 +713,12 @@ bool Recorder::slot_known(Activation& self, PyObject* object) {
   (void)self;
   PyTypeObject* type = Py_TYPE(object);
   while (is_python_class(type)) type = type->tp_base;
+  // One that the caller passes may be another one at the next call, and is no symbol: it stays outside.
+  if (is_numpy_number(type) && floating(object)) {
+    unreadable_stop_ = Stop::kOpaqueSlot;
+    unreadable_detail_ = type->tp_name;
+    return false;
+  }
   if (is_known_c_type(type) || is_tensor(object) || PyType_Check(object) || PyType_IsSubtype(type, &PyTuple_Type))
     return true;
   unreadable_stop_ = Stop::kOpaqueSlot;

@@ -206,3 +206,20 @@ def test_a_script_with_its_own_torch_compile(how):
     assert done.stdout.splitlines() == ["['one', 'two']", "Compiled", "1 graph"]
     refused = subprocess.run([sys.executable, "-m", "magneto"], capture_output=True, text=True)
     assert refused.returncode == 2 and "usage" in refused.stderr
+
+
+def test_a_custom_function_keeps_its_gradient():
+    class Triples(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 3
+
+    compiled = magneto.compile(lambda x: Triples.apply(x * 1) + 1, backend=lambda module, examples: module.forward)
+    for _ in range(3):
+        x = torch.ones(3, requires_grad=True)
+        (grad,) = torch.autograd.grad(compiled(x).sum(), x)
+        assert grad.tolist() == [3.0] * 3

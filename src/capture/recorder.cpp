@@ -322,7 +322,12 @@ void Recorder::enter_frame(Activation& activation) try {
     PyObject* object = activation.local(slot);
     if (object && !info(object)) enter_made(object);
   };
-  if (code->co_flags & CO_VARARGS) local_made(count++);
+  if (code->co_flags & CO_VARARGS) {
+    PyObject* const rest = activation.local(count);  // a decorator of a forward finds the ctx there
+    for (Py_ssize_t i = 0; rest && &activation != &root_ && PyTuple_CheckExact(rest) && i < PyTuple_GET_SIZE(rest); ++i)
+      if (is_new_context(activation, PyTuple_GET_ITEM(rest, i))) enter_made(PyTuple_GET_ITEM(rest, i));
+    local_made(count++);
+  }
   if (code->co_flags & CO_VARKEYWORDS) local_made(count++);
   auto pinned = [&](PyObject* object, PyObject* name) {
     if (object && !is_value(object) && !info(object) && !(is_tensor(object) && trace_->made_here(tensor_of(object))))

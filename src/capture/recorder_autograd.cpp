@@ -234,6 +234,9 @@ std::string Recorder::differentiate(Activation& self, PyObject* cls, std::span<P
   if (!function->materialize_grads) return "set_materialize_grads(False)";
   const Ref saved = saved_of(context.get(), results);
   if (!saved) return take_words();
+  for (PyObject* item : items_of(saved.get()))
+    if (is_tensor(item) && (!usable_tensor(item, "save_for_backward") || !trace_->find(tensor_of(item))))
+      return "it saves a tensor from nowhere";
 
   const size_t effects = effects_.size();
   const std::string raised = raised_by_;
@@ -395,7 +398,7 @@ PyObject* Recorder::call_autograd(Activation& self, PyObject* callable, PyObject
     if (why.empty()) return result;
     PyObject* const code = code_of(cls, "backward");
     refused()[code] = {Ref::share(code), why};
-    const bool is_inside = PyFunction_Check(autograd_apply()) && self.outer() &&
+    const bool is_inside = autograd_apply() && self.outer() &&  // torch 2.15 has apply itself in C
                            reinterpret_cast<PyObject*>(self.code()) == PyFunction_GET_CODE(autograd_apply());
     invalidate(is_inside ? *self.outer() : self, Stop::kAutogradFunction, base::concat(name, ": ", why));
     return result;

@@ -465,3 +465,92 @@ def test_a_forward_that_is_no_python_function():
     same_as_eager(lambda x: Bound.apply(x), randn(3))
     same_as_eager(lambda x: super(torch.autograd.Function, Adds).apply(x, x), randn(3),
                   raises=ValueError if APPLY_IS_C else None)
+
+
+def test_a_function_that_saves_what_nobody_reads():
+    @fresh
+    def program():
+        weight = torch.ones(3, requires_grad=True)
+
+        class Function(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(weight, x)
+                ctx.other = weight
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, grad):
+                return grad * ctx.saved_tensors[1]
+
+        return (lambda x: Function.apply(x * 1).sin()), weight
+
+    same_as_eager(program, leaf(3))
+
+
+@pytest.mark.needs_capture
+def test_a_function_inside_of_a_backward_is_differentiated():
+    class Inner(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, grad, x):
+            ctx.save_for_backward(grad, x)
+            return grad * x
+
+        @staticmethod
+        def backward(ctx, again):
+            grad, x = ctx.saved_tensors
+            return again * x * 5, again * grad * 7
+
+    class Outer(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return Inner.apply(grad, ctx.saved_tensors[0])
+
+    f = lambda x: Outer.apply(x * 1).sin()  # noqa: E731
+    compiled = magneto.compile(f)
+    for _ in range(3):
+        x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+        seen = []
+        for call in (f, compiled):
+            (first,) = torch.autograd.grad(call(x).square().sum(), x, create_graph=True)
+            seen.append((first.detach(), *torch.autograd.grad(first.sin().sum(), x)))
+        torch.testing.assert_close(*seen)
+    assert len(magneto.report().graphs) == 1 and not magneto.report().breaks, str(magneto.report())
+
+
+@pytest.mark.needs_capture
+@pytest.mark.parametrize("decorated", [False, True])
+def test_a_function_under_autocast(decorated):
+    forward_in = torch.amp.custom_fwd(device_type="cpu") if decorated else (lambda f: f)
+    backward_in = torch.amp.custom_bwd(device_type="cpu") if decorated else (lambda f: f)
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        @forward_in
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return x @ w
+
+        @staticmethod
+        @backward_in
+        def backward(ctx, grad):
+            x, w = ctx.saved_tensors
+            grad = grad.to(x.dtype)
+            return grad @ w.t(), x.t() @ grad
+
+    def f(x, w):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return Product.apply(x * 1, w).float()
+
+    compiled = magneto.compile(f)
+    for _ in range(3):
+        x, w = leaf(4, 4), leaf(4, 4)
+        want = torch.autograd.grad(f(x, w).square().sum(), (x, w))
+        got = torch.autograd.grad(compiled(x, w).square().sum(), (x, w))
+        torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)
+    assert len(magneto.report().graphs) == 1 and not magneto.report().breaks, str(magneto.report())

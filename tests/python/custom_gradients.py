@@ -162,11 +162,12 @@ def call(function, x, w, *scale):
     return out[0] if isinstance(out, tuple) else out
 
 
-def observed(f, seen, plan, seed):
+def observed(f, seen, plan, seed, nudge=0.0):
     """What a call and its backward show, as a list."""
     generator = torch.Generator().manual_seed(seed)
     shape = (3, 3) if not plan["sizes"] or seed % 2 else (4, 4)
     x, w = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2))
+    x, w = x * (1 + nudge), w * (1 + nudge)
     x.requires_grad_(plan["x"])
     w.requires_grad_(plan["w"])
     given = [x * 1, w * 1] if plan["inner"] else [x, w]
@@ -216,7 +217,7 @@ def check(seed):
             "scales": rng.random() < 0.3, "sizes": rng.random() < 0.3, "write": rng.choice([0, 0, 0, 0, 1, 2]),
             "ends": rng.choice([9, 9, 1]), "times": rng.choice([1, 1, 1, 2]), "double": rng.random() < 0.3}
     plan["dirty"], plan["none"] = "mark_dirty" in text, maker.gives_none
-    if "ctx.h_r" in text and plan["write"] == 2:  # a result that was not saved but kept: eager reads it as it is then, we refuse
+    if "ctx.h_" in text and plan["write"] == 2:  # a result that was not saved but kept: eager reads it as it is then, we refuse
         plan["write"] = 0
     dynamic = rng.choice([None, None, True])
     if plan["dirty"] and plan["none"]:  # such zeros make eager look at what was written to, and refuse
@@ -230,7 +231,10 @@ def check(seed):
     (eager, seen), (plain, seen_there) = worlds
     compiled = magneto.compile(plain, dynamic=dynamic)
     for k in range(4):
-        found = different(observed(eager, seen, plan, k), observed(compiled, seen_there, plan, k))
+        want = observed(eager, seen, plan, k)
+        found = different(want, observed(compiled, seen_there, plan, k))
+        if found and different(want[:-1], observed(eager, seen, plan, k, 1e-15)[:-1]):  # sin of what is huge: eager's answer is noise
+            return text, ""
         if found:
             return text + f"\n# {plan} dynamic={dynamic}", f"call {k}: {found}"
     return text, ""

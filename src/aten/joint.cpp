@@ -325,14 +325,25 @@ class Joining {
     made_.has_history.push_back(has_history);
   }
 
+  /// It reads a result, or a view of one, as that is when the backward runs, whoever has written to it since.
+  bool holds_result(const graph::Node& node, const std::vector<bool>& checked) const {
+    const auto& results = std::get<std::vector<ValueId>>(node.args[CustomFunction::kResults]);
+    const auto& saved = std::get<std::vector<ValueId>>(node.args[CustomFunction::kSaved]);
+    for (size_t s = 0; s < saved.size(); ++s)
+      for (const ValueId result : results)
+        if (!checked.at(s) && memory(saved[s]) == memory(result)) return true;
+    return false;
+  }
+
   /// The results of a custom function get its history; a copy does where the function gave a view.
   /// The program made again and the node that the caller has each get a part of what comes to it (backward_node): where
   /// the sum of what it gives for them may be something else than what it gives for the sum, it stays outside.
   void attach(size_t n, torch::jit::Stack& stack, bool pieces) {
     const graph::Node& node = from_.nodes()[n];
     const auto code = std::make_shared<FunctionCode>(node);
-    if (!is_linear(code->told().backward, node.outputs.size())) {
-      if (!pieces) impossible(code->told().name, Joint::kNotLinear);
+    const bool linear = is_linear(code->told().backward, node.outputs.size());
+    if (!linear || holds_result(node, code->told().checked)) {
+      if (!pieces) impossible(code->told().name, linear ? Joint::kHoldsResult : Joint::kNotLinear);
       made_.cuts.insert(made_.cuts.end(), {n, n + 1});
     }
     const auto list = [&](size_t argument) {

@@ -28,6 +28,8 @@ struct Joint {
   /// The end of a reason: what lies before and after such an operator may have joint graphs.
   static constexpr const char* kPythonGradient = " has a gradient that is Python code";
   static constexpr const char* kNotLinear = " has a gradient that is not known to be linear";
+  static constexpr const char* kHoldsResult = " holds a result that it has not saved";
+  static constexpr const char* kInPieces[] = {kPythonGradient, kNotLinear, kHoldsResult};
 
   /// As recorded: views and in-place operators stand as they are.
   /// Inputs: those of the program, then the tangents. Constants: those of the program.
@@ -78,8 +80,8 @@ struct Joint {
   std::vector<std::vector<size_t>> nodes;
 
   /// Where only `pieces` were asked for: where to cut the program (counts of its nodes, rising), so that each stop ends
-  /// a piece, and each operator whose gradient is Python code, or not linear, is one. Only hints and requires_grad have
-  /// a meaning then.
+  /// a piece, and each operator whose gradient is Python code, or that stays outside (attach), is one. Only hints and
+  /// requires_grad have a meaning then.
   std::vector<size_t> cuts;
   std::vector<bool> requires_grad;  ///< of each value of the program
 

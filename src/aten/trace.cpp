@@ -294,6 +294,12 @@ bool Trace::drop(Mark since) {
   return state_->drop_nodes(since.nodes);
 }
 
+bool Trace::holds(const graph::Graph& backward) {
+  std::vector<uint32_t> sizes, reals;
+  collect_symbols(backward, sizes, reals);
+  return reals.size() <= CustomFunction::kMostReals;
+}
+
 void Trace::add_function(const CustomFunction& function, const std::vector<at::Tensor>& results,
                          const std::vector<ValueId>& inputs, const std::vector<ValueId>& saved,
                          const std::vector<int64_t>& numbers) {

@@ -115,6 +115,8 @@ class Trace {
   /// Forgets the nodes since, though they were not run. False: somebody holds a tensor that they made, which will never
   /// have data.
   bool drop(Mark since);
+  /// Whether a node can hold such a backward of a custom function: it has few floats that are symbols.
+  static bool holds(const graph::Graph& backward);
   /// The results, tensors of the trace, have the gradient of a custom function from now on. `numbers` are the values of
   /// the symbols in its backward.
   void add_function(const CustomFunction& function, const std::vector<at::Tensor>& results,

@@ -465,7 +465,7 @@ at::Tensor example_of(const types::TensorType& type, std::span<const int64_t> hi
   return requires_grad ? made.set_requires_grad(true).alias() : made;
 }
 
-// The program in pieces that end at its stops or are one operator whose gradient is Python code, or not linear, each
+// The program in pieces that end at its stops or are one operator of Joint::kInPieces, each
 // with a node of its own. A piece that cannot have one builds torch's autograd graph.
 std::shared_ptr<Executable> make_pieces(std::shared_ptr<Program> program, std::span<const at::Tensor> examples,
                                         const CompileGraph& compile) {
@@ -500,7 +500,8 @@ std::shared_ptr<Executable> make_training(std::shared_ptr<Program> program, std:
   if (!reason) reason = &unasked;
   double joint_ms = 0;
   Joint joint = timed_joint(*program, examples, &joint_ms);
-  if (joint.reason.ends_with(Joint::kPythonGradient) || joint.reason.ends_with(Joint::kNotLinear))
+  if (std::any_of(std::begin(Joint::kInPieces), std::end(Joint::kInPieces),
+                  [&](const char* end) { return joint.reason.ends_with(end); }))
     if (auto pieces = make_pieces(program, examples, compile)) return pieces;
   return make_node(std::move(program), examples, compile, std::move(joint), joint_ms, reason);
 }

@@ -256,7 +256,8 @@ class Partitioning {
       graph::for_each_read(node, [&](ValueId id) {
         if (reads_tangent(id)) return;
         add(asked_[id.index()], runs);
-        if (is_wanted_[n] && !is_view(node)) add(eager_reads_[viewed(id).index()], runs);
+        const bool is_eagers = is_wanted_[n] && n >= halves_.forward_nodes && !is_view(node);
+        if (is_eagers) add(eager_reads_[viewed(id).index()], runs);
       });
     }
   }

@@ -360,7 +360,14 @@ class Recorder final : public Semantics, public Provenance {
                           PyObject* cls);
   bool is_rehearsable(PyObject* cls);
   static std::string why_not_rehearsed(PyObject* cls);
-  PyObject* rehearse(Activation& self, PyObject* cls, const std::vector<Ref>& tangents);
+  struct Rehearsal;
+  struct Applied;                                                ///< an apply that has run
+  struct BothValues;                                             ///< of the recording and of its symbolic trace
+  struct Rehearsed;                                              ///< what its backward would do
+  bool add_value(BothValues& values, const at::Tensor& tensor);  ///< false: it is from nowhere
+  std::string look_at_results(Applied& applied, aten::Trace::Mark begin);
+  Ref run_backward(Activation& self, const Applied& applied, const std::vector<Ref>& tangents, Rehearsal& rehearsal);
+  std::string rehearse(Activation& self, const Applied& applied, Rehearsed& into);
   /// Gives the results of an apply their gradient in the graph. Not empty: why that cannot be.
   std::string differentiate(Activation& self, PyObject* cls, std::span<PyObject* const> args, PyObject* result,
                             aten::Trace::Mark begin);
@@ -374,6 +381,7 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* repeat_symbolically(PyObject* result, std::span<PyObject* const> operands,
                                 const std::function<PyObject*(PyObject* const*)>& run,
                                 std::optional<DoubleRange> lends = {});
+  static std::string words_of_error();  ///< of the Python error that is set, which is cleared
   bool wants_symbols() const;
   void finish_symbolic_trace();  ///< what its symbols must be
   bool torch_operand(Activation& self, PyObject* object, int depth = 0);

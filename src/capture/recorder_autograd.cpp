@@ -134,18 +134,6 @@ static bool is_differentiable_once(PyObject* cls) {
   return false;
 }
 
-/// The words of the Python error that is set, which is cleared.
-static std::string take_words() {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  Ref kind = Ref::take(type), error = Ref::take(value), trace = Ref::take(traceback);
-  Ref text = Ref::take(error ? PyObject_Str(error.get()) : nullptr);
-  const char* words = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
-  std::string result = words ? words : "an error";
-  PyErr_Clear();
-  return result.substr(0, result.find('\n'));
-}
-
 static std::vector<PyObject*> items_of(PyObject* result) {
   if (!PyTuple_Check(result)) return {result};
   return {&PyTuple_GET_ITEM(result, 0), &PyTuple_GET_ITEM(result, 0) + PyTuple_GET_SIZE(result)};
@@ -189,137 +177,163 @@ class WithoutAutocast {
   const bool cpu_, cuda_;
 };
 
-PyObject* Recorder::rehearse(Activation& self, PyObject* cls, const std::vector<Ref>& tangents) {
+struct Recorder::Applied {
+  PyObject* cls;
+  std::span<PyObject* const> args;
+  std::vector<PyObject*> results;
+  std::vector<at::Tensor> outputs = {};  ///< the results that have the gradient
+  Ref context = {}, saved = {};
+};
+
+/// Values of the recording, and what they are in its symbolic trace.
+struct Recorder::BothValues {
+  std::vector<graph::ValueId> live = {}, symbolic = {};
+};
+
+struct Recorder::Rehearsed {
+  aten::Trace::Part part = {}, symbolic_part = {};
+  BothValues inputs = {};
+  bool asks_for_saved = false;
+};
+
+bool Recorder::add_value(BothValues& values, const at::Tensor& tensor) {
+  const auto live = trace_->find(tensor);
+  values.live.push_back(live.value_or(graph::ValueId()));
+  graph::ValueId& symbolic = values.symbolic.emplace_back();
+  if (!live || !symbolic_ || !symbolic_->alive()) return live.has_value();
+  const at::Tensor counterpart = symbolic_->counterpart(tensor);
+  if (const auto value = counterpart.defined() ? symbolic_->trace().find(counterpart) : std::nullopt)
+    symbolic = *value;
+  else
+    symbolic_->give_up("a custom autograd.Function");
+  return true;
+}
+
+// What the apply gave, and what its ctx keeps.
+std::string Recorder::look_at_results(Applied& applied, aten::Trace::Mark begin) {
+  bool is_any_view = false;
+  for (auto item = applied.results.begin(); item != applied.results.end(); ++item) {
+    if (!is_tensor(*item)) continue;
+    const at::Tensor& tensor = tensor_of(*item);
+    if (!tensor.requires_grad()) continue;
+    if (std::find(applied.args.begin(), applied.args.end(), *item) != applied.args.end())
+      return "it changes an argument (mark_dirty)";
+    if (std::find(applied.results.begin(), item, *item) != item) return "it gives a tensor twice";
+    const auto value = trace_->find(tensor);
+    const graph::NodeId maker = value ? trace_->graph().value(*value).maker : graph::NodeId();
+    if (!maker.valid() || maker.index() < begin.nodes) return "it gives a tensor that it did not make";
+    Ref node = Ref::take(PyObject_GetAttrString(*item, "grad_fn"));
+    if (!node || !THPFunction_Check(node.get()) || (applied.context && applied.context.get() != node.get())) {
+      PyErr_Clear();
+      return "its results have other gradients";
+    }
+    applied.context = std::move(node);
+    is_any_view = is_any_view || tensor.is_view();
+    applied.outputs.push_back(tensor);
+  }
+  if (applied.outputs.empty()) return "";
+  if (is_any_view && applied.outputs.size() > 1) return "several results, and one is a view";
+  if (!reinterpret_cast<THPFunction*>(applied.context.get())->materialize_grads) return "set_materialize_grads(False)";
+  applied.saved = saved_of(applied.context.get(), applied.results);
+  if (!applied.saved) return words_of_error();
+  for (PyObject* item : items_of(applied.saved.get()))
+    if (is_tensor(item) && (!usable_tensor(item, "save_for_backward") || !trace_->find(tensor_of(item))))
+      return "it saves a tensor from nowhere";
+  return "";
+}
+
+// Runs the backward on these gradients. What it gives is looked at by the caller. Empty: `why` says why not.
+Ref Recorder::run_backward(Activation& self, const Applied& applied, const std::vector<Ref>& tangents,
+                           Rehearsal& rehearsal) {
+  const aten::Trace::Rehearsal nothing_happens(*trace_);
   const WithoutAutocast outside;
-  Ref method = Ref::take(PyObject_GetAttrString(cls, "backward"));
-  std::vector<PyObject*> all{nullptr, rehearsal_->context};
+  Ref method = Ref::take(PyObject_GetAttrString(applied.cls, "backward"));
+  std::vector<PyObject*> all{nullptr, applied.context.get()};
   for (const Ref& tangent : tangents) all.push_back(tangent.get());
+  rehearsal_ = &rehearsal;
   applies_.push_back({&self, nullptr});
-  PyObject* const given =
-      PyObject_Vectorcall(method.get(), all.data() + 1, (all.size() - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+  Ref given = Ref::take(
+      PyObject_Vectorcall(method.get(), all.data() + 1, (all.size() - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
   applies_.pop_back();
+  rehearsal_ = rehearsal.outer;
   loose_.clear();  // what it gave is looked at here
-  return given;
+  if (!given) {
+    const std::string words = words_of_error();
+    if (rehearsal.why.empty()) rehearsal.why = words;
+  }
+  return rehearsal.why.empty() ? given : Ref();
+}
+
+std::string Recorder::rehearse(Activation& self, const Applied& applied, Rehearsed& into) {
+  const bool is_once = is_differentiable_once(applied.cls);
+  const StateWord state = StateWord::now();
+  const aten::Trace::Mark mark = trace_->mark();
+  const aten::Trace::Mark symbolic_mark = symbolic_ ? symbolic_->trace().mark() : aten::Trace::Mark{};
+  std::vector<Ref> tangents;
+  BothValues given, gradients, also;
+  for (PyObject* item : applied.results) {
+    if (!is_tensor(item)) {
+      tangents.push_back(Ref::share(Py_None));
+      continue;
+    }
+    Ref tangent = Ref::take(torch_leaf(self, "zeros_like", std::span(&item, 1), [](PyObject* const* of) {
+      const c10::AutoGradMode no_history(false);
+      return THPVariable_Wrap(at::zeros_like(tensor_of(of[0]), at::TensorOptions(), at::MemoryFormat::Contiguous));
+    }));
+    if (!tangent || !active_) return words_of_error();
+    // What is computed with it may itself be differentiated.
+    const at::Tensor& zeros = tensor_of(tangent.get());
+    if (!is_once && torch::autograd::isDifferentiableType(zeros.scalar_type())) zeros.set_requires_grad(true);
+    if (tensor_of(item).requires_grad()) add_value(given, zeros);  // the others are zeros, whatever comes
+    tangents.push_back(std::move(tangent));
+  }
+  Rehearsal rehearsal{rehearsal_, applied.cls, entries_, applied.context.get(), applied.saved.get(), false, ""};
+  const Ref answer = run_backward(self, applied, tangents, rehearsal);
+  if (!answer) return rehearsal.why;
+
+  std::vector<PyObject*> returned = items_of(answer.get());
+  while (returned.size() > applied.args.size() && returned.back() == Py_None) returned.pop_back();
+  if (returned.size() != applied.args.size()) return "it gives another number of gradients than it has arguments";
+  for (size_t i = 0; i < returned.size(); ++i) {
+    const bool has_one = is_tensor(applied.args[i]), is_one = is_tensor(returned[i]);
+    if (!is_one && returned[i] != Py_None) return "it gives a gradient that is no tensor";
+    if (is_one && !has_one) return "it gives a gradient where none can be";
+    if (!has_one) continue;
+    add_value(into.inputs, tensor_of(applied.args[i]));
+    if (!is_one || !tensor_of(applied.args[i]).requires_grad()) {
+      gradients.live.emplace_back();
+      gradients.symbolic.emplace_back();
+    } else if (!add_value(gradients, tensor_of(returned[i]))) {
+      return "its gradient is a tensor from nowhere";
+    }
+  }
+  if (!trace_->take_unclaimed().empty() || trace_->data_reads() != 0) return "it reads data";
+  if (!(StateWord::now() == state)) return "it changes the state of torch";
+  // Who asks for one of those that were saved has the versions of all of them looked at.
+  into.asks_for_saved = rehearsal.asks_for_saved;
+  for (PyObject* item : into.asks_for_saved ? items_of(applied.saved.get()) : std::vector<PyObject*>())
+    if (is_tensor(item)) add_value(also, tensor_of(item));
+  into.part = trace_->part(mark, given.live, gradients.live, also.live);
+  if (symbolic_ && symbolic_->alive()) {
+    into.symbolic_part = symbolic_->trace().part(symbolic_mark, given.symbolic, gradients.symbolic, also.symbolic);
+    if (!aten::Trace::holds(into.symbolic_part.graph))
+      symbolic_->give_up("a custom autograd.Function with many floats");
+  }
+  return "";
 }
 
 std::string Recorder::differentiate(Activation& self, PyObject* cls, std::span<PyObject* const> args, PyObject* result,
                                     aten::Trace::Mark begin) {
-  const std::vector<PyObject*> results = items_of(result);
-  std::vector<at::Tensor> outputs;  // those that have the gradient
-  Ref context;
-  bool is_any_view = false;
-  for (size_t k = 0; k < results.size(); ++k) {
-    if (!is_tensor(results[k])) continue;
-    const at::Tensor& tensor = tensor_of(results[k]);
-    if (!tensor.requires_grad()) continue;
-    if (std::find(args.begin(), args.end(), results[k]) != args.end()) return "it changes an argument (mark_dirty)";
-    if (std::find(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(k), results[k]) !=
-        results.begin() + static_cast<std::ptrdiff_t>(k))
-      return "it gives a tensor twice";
-    const auto value = trace_->find(tensor);
-    const graph::NodeId maker = value ? trace_->graph().value(*value).maker : graph::NodeId();
-    if (!maker.valid() || maker.index() < begin.nodes) return "it gives a tensor that it did not make";
-    Ref node = Ref::take(PyObject_GetAttrString(results[k], "grad_fn"));
-    if (!node || !THPFunction_Check(node.get()) || (context && context.get() != node.get())) {
-      PyErr_Clear();
-      return "its results have other gradients";
-    }
-    context = std::move(node);
-    is_any_view = is_any_view || tensor.is_view();
-    outputs.push_back(tensor);
-  }
-  if (outputs.empty()) return "";
-  if (is_any_view && outputs.size() > 1) return "several results, and one is a view";
-  const auto* function = reinterpret_cast<THPFunction*>(context.get());
-  if (!function->materialize_grads) return "set_materialize_grads(False)";
-  const Ref saved = saved_of(context.get(), results);
-  if (!saved) return take_words();
-  for (PyObject* item : items_of(saved.get()))
-    if (is_tensor(item) && (!usable_tensor(item, "save_for_backward") || !trace_->find(tensor_of(item))))
-      return "it saves a tensor from nowhere";
+  Applied applied{cls, args, items_of(result)};
+  std::string why = look_at_results(applied, begin);
+  if (!why.empty() || applied.outputs.empty()) return why;
 
   const size_t effects = effects_.size();
   const std::string raised = raised_by_;
-  const StateWord state = StateWord::now();
   const aten::Trace::Mark mark = trace_->mark();
   const aten::Trace::Mark symbolic_mark = symbolic_ ? symbolic_->trace().mark() : aten::Trace::Mark{};
-  Rehearsal rehearsal{rehearsal_, cls, entries_, context.get(), saved.get(), false, ""};
-  const bool is_once = is_differentiable_once(cls);
-  std::string why;
-  aten::Trace::Part part, symbolic_part;
-  std::vector<graph::ValueId> inputs, symbolic_inputs;
-  aten::CustomFunction made;
-  {
-    std::vector<Ref> tangents;
-    std::vector<graph::ValueId> given, symbolic_given, gradients, symbolic_gradients;
-    const auto symbolic_value = [&](const at::Tensor& tensor) -> graph::ValueId {
-      if (!symbolic_ || !symbolic_->alive()) return {};
-      const at::Tensor counterpart = symbolic_->counterpart(tensor);
-      const auto value = counterpart.defined() ? symbolic_->trace().find(counterpart) : std::nullopt;
-      if (!value) symbolic_->give_up("a custom autograd.Function");
-      return value.value_or(graph::ValueId());
-    };
-    for (PyObject* item : results) {
-      if (!is_tensor(item)) {
-        tangents.push_back(Ref::share(Py_None));
-        continue;
-      }
-      tangents.push_back(Ref::take(torch_leaf(self, "zeros_like", std::span(&item, 1), [](PyObject* const* of) {
-        const c10::AutoGradMode no_history(false);
-        return THPVariable_Wrap(at::zeros_like(tensor_of(of[0]), at::TensorOptions(), at::MemoryFormat::Contiguous));
-      })));
-      if (!tangents.back() || tangents.back().get() == kStop) break;
-      if (!tensor_of(item).requires_grad()) continue;  // zeros, whatever comes
-      given.push_back(*trace_->find(tensor_of(tangents.back().get())));
-      symbolic_given.push_back(symbolic_value(tensor_of(tangents.back().get())));
-    }
-    const aten::Trace::Rehearsal nothing_happens(*trace_);
-    if (!is_once)  // what is computed with them may itself be differentiated
-      for (const Ref& tangent : tangents)
-        if (tangent && is_tensor(tangent.get()) &&
-            torch::autograd::isDifferentiableType(tensor_of(tangent.get()).scalar_type()))
-          tensor_of(tangent.get()).set_requires_grad(true);
-    rehearsal_ = &rehearsal;
-    Ref answer = Ref::take(tangents.size() == results.size() ? rehearse(self, cls, tangents) : nullptr);
-    rehearsal_ = rehearsal.outer;
-    if (!answer) {
-      const std::string words = PyErr_Occurred() ? take_words() : "its backward could not be rehearsed";
-      why = rehearsal.why.empty() ? words : rehearsal.why;
-    }
-    if (why.empty()) why = rehearsal.why;
-    std::vector<PyObject*> returned = answer ? items_of(answer.get()) : std::vector<PyObject*>();
-    while (returned.size() > args.size() && returned.back() == Py_None) returned.pop_back();
-    if (why.empty() && returned.size() != args.size())
-      why = "it gives another number of gradients than it has arguments";
-    for (size_t i = 0; why.empty() && i < args.size(); ++i) {
-      const bool is_gradient = is_tensor(returned[i]);
-      if (!is_tensor(args[i]) || (!is_gradient && returned[i] != Py_None)) {
-        if (returned[i] != Py_None) why = "it gives a gradient where none can be";
-        continue;
-      }
-      inputs.push_back(*trace_->find(tensor_of(args[i])));
-      symbolic_inputs.push_back(symbolic_value(tensor_of(args[i])));
-      const bool is_wanted = is_gradient && tensor_of(args[i]).requires_grad();
-      const auto value = is_wanted ? trace_->find(tensor_of(returned[i])) : graph::ValueId();
-      if (!value) why = "its gradient is a tensor from nowhere";
-      gradients.push_back(value.value_or(graph::ValueId()));
-      symbolic_gradients.push_back(is_wanted && value ? symbolic_value(tensor_of(returned[i])) : graph::ValueId());
-    }
-    if (why.empty() && (!trace_->take_unclaimed().empty() || trace_->data_reads() != 0)) why = "it reads data";
-    if (why.empty() && !(StateWord::now() == state)) why = "it changes the state of torch";
-    if (why.empty()) {
-      // Who asks for one of those that were saved has the versions of all of them looked at.
-      std::vector<graph::ValueId> also, symbolic_also;
-      for (PyObject* item : rehearsal.asks_for_saved ? items_of(saved.get()) : std::vector<PyObject*>()) {
-        if (!is_tensor(item)) continue;
-        also.push_back(*trace_->find(tensor_of(item)));
-        symbolic_also.push_back(symbolic_value(tensor_of(item)));
-      }
-      part = trace_->part(mark, given, gradients, also);
-      if (symbolic_ && symbolic_->alive())
-        symbolic_part = symbolic_->trace().part(symbolic_mark, symbolic_given, symbolic_gradients, symbolic_also);
-    }
-  }
+  Rehearsed rehearsed;
+  why = rehearse(self, applied, rehearsed);
   effects_.resize(effects);
   raised_by_ = raised;
   let_dead_go();
@@ -334,24 +348,25 @@ std::string Recorder::differentiate(Activation& self, PyObject* cls, std::span<P
   if (why.empty() && !is_clean) why = "it keeps a tensor";
   if (!why.empty()) return why;
 
-  made.name = reinterpret_cast<PyTypeObject*>(cls)->tp_name;
-  made.once_differentiable = is_once;
-  for (const graph::ValueId id : part.reads) {
-    bool is_checked = false;
-    for (PyObject* item : items_of(saved.get()))
-      is_checked = is_checked || (is_tensor(item) && trace_->find(tensor_of(item)) == id);
-    made.checked.push_back(is_checked);
-  }
   const bool is_symbolic = symbolic_ && symbolic_->alive();
-  const std::vector<int64_t> hints = is_symbolic ? symbols_->hints() : std::vector<int64_t>();
-  made.backward = std::move(is_symbolic ? symbolic_part.graph : part.graph);
+  aten::CustomFunction made{.name = reinterpret_cast<PyTypeObject*>(cls)->tp_name,
+                            .backward = std::move(is_symbolic ? rehearsed.symbolic_part.graph : rehearsed.part.graph),
+                            .once_differentiable = is_differentiable_once(cls),
+                            .checked = {}};
+  for (const graph::ValueId id : rehearsed.part.reads) {
+    bool is_checked = false;
+    for (PyObject* item : items_of(applied.saved.get()))
+      is_checked = is_checked || (is_tensor(item) && trace_->find(tensor_of(item)) == id);
+    made.checked.push_back(is_checked && rehearsed.asks_for_saved);
+  }
   std::vector<at::Tensor> counterparts;
-  for (const at::Tensor& output : outputs)
+  for (const at::Tensor& output : applied.outputs)
     if (is_symbolic) counterparts.push_back(symbolic_->counterpart(output));
-  trace_->add_function(made, outputs, inputs, part.reads, hints);
+  const std::vector<int64_t> hints = is_symbolic ? symbols_->hints() : std::vector<int64_t>();
+  trace_->add_function(made, applied.outputs, rehearsed.inputs.live, rehearsed.part.reads, hints);
   if (!is_symbolic) return "";
-  symbolic_->trace().add_function(made, counterparts, symbolic_inputs, symbolic_part.reads, hints);
-  for (size_t k = 0; k < outputs.size(); ++k) symbolic_->set_counterpart(outputs[k], counterparts[k]);
+  symbolic_->trace().add_function(made, counterparts, rehearsed.inputs.symbolic, rehearsed.symbolic_part.reads, hints);
+  for (size_t k = 0; k < counterparts.size(); ++k) symbolic_->set_counterpart(applied.outputs[k], counterparts[k]);
   return "";
 }
 

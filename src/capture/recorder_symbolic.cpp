@@ -53,7 +53,7 @@ void Recorder::make_symbolic(PyObject* tensor, const std::string& path, TensorMe
   if (any) meta.set_symbols(std::move(symbols));
 }
 
-static std::string words_of_error() {
+std::string Recorder::words_of_error() {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   Ref kind = Ref::take(type), error = Ref::take(value), trace = Ref::take(traceback);
@@ -61,7 +61,7 @@ static std::string words_of_error() {
   const char* words = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
   std::string result = words ? words : "an error";
   PyErr_Clear();
-  return result;
+  return result.substr(0, result.find('\n'));
 }
 
 PyObject* Recorder::repeat_symbolically(PyObject* result, std::span<PyObject* const> operands,

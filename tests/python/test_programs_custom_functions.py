@@ -292,15 +292,29 @@ def test_functions_with_sizes_and_floats_that_change_are_few_graphs():
     assert len(magneto.report().graphs) <= 3 and not magneto.report().breaks, str(magneto.report())
 
 
-def test_a_gradient_that_is_not_linear_is_differentiated():
+NOT_LINEAR = {
+    "a product": lambda x, grad: grad * grad * grad,
+    "a clamp": lambda x, grad: grad.clamp(-1, 1),
+    "a constant": lambda x, grad: x * 1,
+    "with a constant": lambda x, grad: grad + x,
+    "whole numbers": lambda x, grad: grad.to(torch.int64).to(grad.dtype) * x,
+    "a floor": lambda x, grad: torch.div(grad, 2, rounding_mode="floor") * x,
+    "a mask of itself": lambda x, grad: torch.where(grad > 0, grad, x),
+    "a norm": lambda x, grad: grad / grad.norm() * x,
+}
+
+
+@pytest.mark.parametrize("kind", NOT_LINEAR)
+def test_a_gradient_that_is_not_linear_is_differentiated(kind):
     class Cubes(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
+            ctx.save_for_backward(x)
             return x * 2
 
         @staticmethod
         def backward(ctx, grad):
-            return grad * grad * grad
+            return NOT_LINEAR[kind](ctx.saved_tensors[0], grad)
 
     def f(x):
         y = Cubes.apply(x * 1)

@@ -1,5 +1,6 @@
 // A joint graph in, its two halves out. The first line tells how many inputs and outputs are the forward's:
 //   # inputs 2 outputs 1
+// and, where it matters, how many nodes: nodes 3
 #include "autograd/partition.h"
 
 #include <gtest/gtest.h>
@@ -23,6 +24,7 @@ Halves read_halves(const std::string& text) {
   while (words >> word && word != "#" && word != "graph") {
     if (word == "inputs" && words >> number) halves.inputs = number;
     if (word == "outputs" && words >> number) halves.outputs = number;
+    if (word == "nodes" && words >> number) halves.forward_nodes = number;
     if (word == "hint" && words >> number) halves.hints.push_back(static_cast<int64_t>(number));
   }
   return halves;

@@ -134,25 +134,71 @@ static int slot_of_parameter(const Activation& root, PyObject* name, PyObject* o
   return -1;
 }
 
+// Where the frame keeps an argument that no parameter took: in *args, at this place, or in **kwargs.
+class RestOfArguments {
+ public:
+  explicit RestOfArguments(Activation& root) : root_(root) {
+    const PyCodeObject* const code = root.code();
+    int slot = code->co_argcount + code->co_kwonlyargcount;
+    if (code->co_flags & CO_VARARGS) list_ = slot++;
+    if (code->co_flags & CO_VARKEYWORDS) dict_ = slot;
+  }
+  bool holds(size_t place, PyObject* name, PyObject* object) const {
+    if (name) {
+      PyObject* const dict = dict_ < 0 ? nullptr : root_.local(dict_);
+      return dict && PyDict_CheckExact(dict) && PyDict_GetItem(dict, name) == object;
+    }
+    PyObject* const list = list_ < 0 ? nullptr : root_.local(list_);
+    return list && PyTuple_CheckExact(list) && place < static_cast<size_t>(PyTuple_GET_SIZE(list)) &&
+           PyTuple_GET_ITEM(list, static_cast<Py_ssize_t>(place)) == object;
+  }
+  /// Takes over `carrier`. Both containers are the frame's own, and nobody has seen them.
+  void replace(size_t place, PyObject* name, PyObject* carrier) {
+    const Ref held = Ref::take(carrier);
+    if (name) {
+      PyDict_SetItem(root_.local(dict_), name, carrier);
+      return;
+    }
+    PyObject* const list = root_.local(list_);
+    Ref copy = Ref::take(PyTuple_New(PyTuple_GET_SIZE(list)));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(list); ++i)
+      PyTuple_SET_ITEM(copy.get(), i, Py_NewRef(static_cast<size_t>(i) == place ? carrier : PyTuple_GET_ITEM(list, i)));
+    root_.set_local(list_, copy.release());
+  }
+
+ private:
+  Activation& root_;
+  int list_ = -1, dict_ = -1;
+};
+
 void Recorder::add_argument_roots(PyObject* const* args, size_t count, const std::vector<Ref>& names) {
   std::vector<bool> taken;
+  RestOfArguments rest(root_);
+  size_t without_name = 0;
   for (size_t i = 0; i < count; ++i) {
     PyObject* object = args[i];
-    SourceId source = guards().sources.root(static_cast<Py_ssize_t>(i), names[i].get());
-    const int slot = slot_of_parameter(root_, names[i].get(), object, taken);
+    PyObject* const name = names[i].get();
+    SourceId source = guards().sources.root(static_cast<Py_ssize_t>(i), name);
+    const int slot = slot_of_parameter(root_, name, object, taken);
+    const size_t place = name ? 0 : without_name++;
     if (info(object)) {
       alias_root(source, object);
       continue;
     }
     if (is_value(object)) {
       FloatingStep step{FloatingStep::Kind::kValue, source, {}, Ref::share(object), {}, {}, 0, {}};
-      // One inside of *args cannot be told from others; a NaN is known by its address.
-      if (slot >= 0 && !is_nan(object) && is_changing_root(source, object)) {
+      // A NaN is known by its address.
+      const bool is_held = slot >= 0 || rest.holds(place, name, object);
+      if (is_held && !is_nan(object) && is_changing_root(source, object)) {
         step.kind = FloatingStep::Kind::kSymbol;
         step.number = guards().symbol_count;
         if (PyFloat_CheckExact(object)) real_roots_[static_cast<int>(step.number)] = static_cast<int>(i);
-        // The frame's own slot gets the tagged number; the caller's object stays as it is.
-        root_.set_local(slot, carrier(object, symbol_for(object)));
+        // The frame gets the tagged number; the caller's object stays as it is.
+        PyObject* const tagged = carrier(object, symbol_for(object));
+        if (slot >= 0)
+          root_.set_local(slot, tagged);
+        else
+          rest.replace(place, name, tagged);
       }
       guards().steps.push_back(step);
       continue;

@@ -168,17 +168,7 @@ void Trace::State::forget(const at::Tensor& tensor) {
 void Trace::State::forget_nodes(size_t kept) {
   base::check(kept <= done && calls.empty(), "trace: rewind to node ", kept, " of ", graph.nodes().size(), ", ",
               calls.size(), " of them not run");
-  const auto is_forgotten = [&](ValueId value) {
-    const graph::NodeId maker = graph.value(value).maker;
-    return maker.valid() && maker.index() >= kept;
-  };
-  std::lock_guard<std::mutex> lock(links_mutex());
-  for (PendingImpl* impl = links.first; impl; impl = impl->next())
-    if (impl->made_by(id) && is_forgotten(impl->value())) impl->forget();
-  std::erase_if(outsiders, [&](const auto& known) { return is_forgotten(known.second); });
-  std::erase_if(unclaimed, is_forgotten);
-  graph.truncate(kept);
-  done = kept;
+  drop_nodes(kept);
 }
 
 bool Trace::State::drop_nodes(size_t kept) {

@@ -292,6 +292,17 @@ def test_functions_with_sizes_and_floats_that_change_are_few_graphs():
     assert len(magneto.report().graphs) <= 3 and not magneto.report().breaks, str(magneto.report())
 
 
+def second_gradients_agree(f):
+    compiled = magneto.compile(f)
+    for _ in range(3):
+        x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+        seen = []
+        for call in (f, compiled):
+            (first,) = torch.autograd.grad(call(x).square().sum(), x, create_graph=True)
+            seen.append((first.detach(), *torch.autograd.grad(first.sin().sum(), x)))
+        torch.testing.assert_close(*seen)
+
+
 NOT_LINEAR = {
     "a product": lambda x, grad: grad * grad * grad,
     "a clamp": lambda x, grad: grad.clamp(-1, 1),
@@ -320,15 +331,7 @@ def test_a_gradient_that_is_not_linear_is_differentiated(kind):
         y = Cubes.apply(x * 1)
         return y * y
 
-    compiled = magneto.compile(f)
-    for _ in range(3):
-        x = torch.randn(3, dtype=torch.float64, requires_grad=True)
-        seen = []
-        for call in (f, compiled):
-            y = call(x)
-            (first,) = torch.autograd.grad((y * y).sum(), x, create_graph=True)
-            seen.append((first.detach(), *torch.autograd.grad(first.sin().sum(), x)))
-        torch.testing.assert_close(*seen)
+    second_gradients_agree(f)
 
 
 def test_a_function_that_is_differentiable_once():
@@ -526,14 +529,7 @@ def test_a_function_inside_of_a_backward_is_differentiated():
             return Inner.apply(grad, ctx.saved_tensors[0])
 
     f = lambda x: Outer.apply(x * 1).sin()  # noqa: E731
-    compiled = magneto.compile(f)
-    for _ in range(3):
-        x = torch.randn(3, dtype=torch.float64, requires_grad=True)
-        seen = []
-        for call in (f, compiled):
-            (first,) = torch.autograd.grad(call(x).square().sum(), x, create_graph=True)
-            seen.append((first.detach(), *torch.autograd.grad(first.sin().sum(), x)))
-        torch.testing.assert_close(*seen)
+    second_gradients_agree(f)
     assert len(magneto.report().graphs) == 1 and not magneto.report().breaks, str(magneto.report())
 
 

@@ -244,12 +244,14 @@ class Joining {
   void repeat_all(bool pieces) {
     for (size_t n = 0; n < from_.nodes().size(); ++n) {
       trace_.repeat_node(n);
+      trace_.set_checkpoint(from_.nodes()[n].checkpoint);
       sequence_numbers_.push_back(at::sequence_number::peek());
       repeat(n, pieces);
       made_.ends.push_back(trace_.graph().nodes().size());
       made_.is_same.push_back(differentiated(from_.nodes()[n]).name == from_.nodes()[n].op);
     }
     trace_.repeat_node(from_.nodes().size());
+    trace_.set_checkpoint(0);
     find_roots();
     find_stops();
     find_older();

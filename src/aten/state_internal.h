@@ -122,6 +122,7 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   std::vector<at::Tensor> constants;
   std::vector<graph::ValueId> unclaimed;
   uint32_t place = 0;
+  uint32_t checkpoint = 0;                     ///< graph::Node::checkpoint of the next nodes
   std::optional<StorageIndex> rehearsed_from;  ///< a Rehearsal: storages before it are not to be changed
 
   Drawn drawn;                 ///< by what was recorded and run

@@ -355,6 +355,11 @@ void Trace::set_place(std::string file, int line, std::string function) {
   state_->place = state_->graph.add_place({std::move(file), line, std::move(function)});
 }
 
+void Trace::set_checkpoint(uint32_t region) {
+  Lock lock(*state_);
+  state_->checkpoint = region;
+}
+
 const graph::Graph& Trace::graph() const { return state_->graph; }
 
 std::shared_ptr<Program> Trace::finish(const std::vector<ValueId>& outputs, std::vector<ValueId>* inputs) const {

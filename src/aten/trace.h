@@ -125,6 +125,7 @@ class Trace {
 
   /// The place in the user's program that the next operators come from.
   void set_place(std::string file, int line, std::string function);
+  void set_checkpoint(uint32_t region);  ///< graph::Node::checkpoint of the next operators
 
   const graph::Graph& graph() const;
   /// Everything recorded up to now, ready to be run again, with these outputs. `inputs` receives the value ids (of this

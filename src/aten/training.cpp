@@ -530,7 +530,8 @@ static void cast_results(Graph& graph) {
                        .args = {node.outputs[k], dtype, {}, {}, {}, false, {}},
                        .outputs = {id},
                        .grad = node.grad,
-                       .place = node.place});
+                       .place = node.place,
+                       .checkpoint = node.checkpoint});
     }
     graph.add_node(std::move(node));
     for (graph::Node& cast : casts) graph.add_node(std::move(cast));

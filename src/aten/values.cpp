@@ -323,6 +323,7 @@ void Trace::State::add_node(const Operator& op, std::vector<graph::Arg> args, st
                   .outputs = std::move(outputs),
                   .grad = c10::GradMode::is_enabled(),
                   .place = place,
+                  .checkpoint = checkpoint,
                   .numbers = std::move(numbers)});
   note_known(op, graph.nodes().back());
 }

@@ -91,8 +91,11 @@ class Functionalising {
       made_.graph.value(storages_.back().first).name = from_.value(id).name;
     }
     for (const Node& node : from_.nodes()) {
+      const size_t first = graph().nodes().size();
       this->node(node);
       if (!made_.reason.empty()) return std::move(made_);
+      for (size_t n = first; n < graph().nodes().size(); ++n)
+        graph().node(graph::NodeId(n)).checkpoint = node.checkpoint;
       made_.ends.push_back(graph().nodes().size());
     }
     for (const ValueId id : from_.outputs) output(id);

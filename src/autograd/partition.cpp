@@ -52,6 +52,12 @@ bool may_raise(const Node& node) {
   return !op || op->may_raise_on_data;
 }
 
+/// What the program asks to compute again, can be.
+bool may_recompute(const Node& node) {
+  const ops::Op* op = ops::find(node.op);
+  return node.checkpoint && op && !op->random && op->writes.empty() && !node.outputs.empty();
+}
+
 class Partitioning {
  public:
   Partitioning(const Graph& joint, const Halves& halves)
@@ -84,6 +90,7 @@ class Partitioning {
     find_sides();
     if (!made_.reason.empty()) return std::move(made_);
     find_direct_reads();
+    find_regions();
     find_runs();
     cut();
     if (!made_.reason.empty()) return std::move(made_);
@@ -220,6 +227,24 @@ class Partitioning {
     }
   }
 
+  // Regions of torch.utils.checkpoint. What leaves one is not computed again for others, or they would lead from one to
+  // the other. What they read of the outside is kept as it is, whatever becomes of it: so does eager.
+  void find_regions() {
+    leaves_region_.assign(joint_.values().size(), false);
+    const auto read_from = [&](uint32_t reader, ValueId id) {
+      const Node* node = maker(id);
+      if (node && node->checkpoint && node->checkpoint != reader)
+        leaves_region_[id.index()] = leaves_region_[viewed(id).index()] = true;
+      const size_t input = input_index_[viewed(id).index()];
+      if (reader && input < halves_.inputs && !is_stored_to_[input]) is_read_directly_[viewed(id).index()] = true;
+    };
+    for (size_t n = 0; n < halves_.forward_nodes; ++n)
+      graph::for_each_read(joint_.nodes()[n], [&](ValueId id) { read_from(joint_.nodes()[n].checkpoint, id); });
+    for (size_t o = 0; o < halves_.outputs; ++o)
+      if (joint_.outputs[o].valid()) read_from(0, joint_.outputs[o]);
+    for (const graph::Store& store : joint_.stores) read_from(0, store.value);
+  }
+
   // An operator of the backward runs when a gradient comes through one of the tangents it depends on, on its way to one
   // that is asked for. For each value: with which of these sets an operator runs that reads it, itself or by way of
   // what is computed again; and of those that eager keeps, with which sets an operator of eager's does.
@@ -248,7 +273,7 @@ class Partitioning {
         }
         graph::for_each_read(node, [&](ValueId id) { leads[id.index()] |= run[words_]; });
         runs.insert(std::move(run));
-      } else if (is_wanted_[n] || may_repeat(node)) {
+      } else if (is_wanted_[n] || may_repeat(node) || may_recompute(node)) {
         for (const ValueId id : node.outputs)
           if (id.valid()) add(runs, asked_[id.index()]);
       }
@@ -366,7 +391,9 @@ class Partitioning {
       const int64_t price = bytes(id) + may_change(id) + !is_the_programs;
       network.add_edge(in, in + 1, !may_keep ? Network::kEndless : is_there_anyway ? 0 : price);
       bool may_compute = node && (!in_forward_[made_by.index()] || may_repeat(*node));
-      if (may_compute && !is_view(*node))
+      if (node && node->checkpoint && is_the_forwards)
+        may_compute = is_view(*node) || (may_recompute(*node) && !leaves_region_[id.index()]);
+      else if (may_compute && !is_view(*node))
         graph::for_each_read(*node, [&](ValueId read) { may_compute = may_compute && is_kept_for(viewed(read), id); });
       if (!may_compute || is_there_anyway) {
         network.add_edge(source, in, Network::kEndless);
@@ -427,8 +454,7 @@ class Partitioning {
       half.graph.value(half.renamed[id.index()]).name = joint_.value(id).name;
       constants.push_back(c);
     }
-    for (size_t n = 0; n < half.nodes.size(); ++n) {
-      if (!half.nodes[n]) continue;
+    for (const size_t n : in_order(half.nodes)) {
       Node copy = joint_.nodes()[n];
       for (Arg& arg : copy.args) {
         if (auto* one = std::get_if<ValueId>(&arg)) *one = renamed(half, *one);
@@ -448,6 +474,26 @@ class Partitioning {
     for (const ValueId id : outputs) half.graph.outputs.push_back(renamed(half, id));
   }
 
+  /// The nodes that were chosen. What is computed again for a region comes just before it is needed.
+  std::vector<size_t> in_order(const std::vector<bool>& chosen) const {
+    std::vector<size_t> order, needed(chosen.size());
+    bool has_regions = false;
+    for (size_t n = 0; n < chosen.size(); ++n) {
+      if (!chosen[n]) continue;
+      order.push_back(n);
+      has_regions = has_regions || (joint_.nodes()[n].checkpoint && n < halves_.forward_nodes);
+    }
+    if (!has_regions || !in_backward_[order.back()]) return order;
+    for (const size_t n : order) needed[n] = in_backward_[n] ? n : chosen.size();
+    for (size_t k = order.size(); k-- > 0;)
+      graph::for_each_read(joint_.nodes()[order[k]], [&](ValueId id) {
+        if (const NodeId node = joint_.value(id).maker; node.valid())
+          needed[node.index()] = std::min(needed[node.index()], needed[order[k]]);
+      });
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return needed[a] < needed[b]; });
+    return order;
+  }
+
   ValueId renamed(const Half& half, ValueId id) const {
     if (!id.valid()) return id;
     base::check(half.renamed[id.index()].valid(), "partition: %", id.index(), " is read before it is made");
@@ -465,7 +511,7 @@ class Partitioning {
       if (there[id.index()] || is_constant(id)) return;
       const NodeId node = joint_.value(id).maker;
       if (!node.valid()) return stop("the backward needs an input that was not saved");
-      if (in_forward_[node.index()] && !may_repeat(joint_.node(node)))
+      if (in_forward_[node.index()] && !may_repeat(joint_.node(node)) && !may_recompute(joint_.node(node)))
         return stop(joint_.node(node).op, " gives what the backward needs, and it was not saved");
       half.nodes[node.index()] = true;
     };
@@ -559,7 +605,8 @@ class Partitioning {
   std::vector<bool> is_wanted_;                 ///< of nodes that are not the forward's: a gradient needs it
   std::vector<size_t> input_index_, store_of_;  ///< of each value: the input that it is, the input it is stored to
   std::vector<bool> is_stored_to_, is_read_directly_, is_checked_, is_saved_;
-  std::vector<bool> is_shown_;  ///< an output of the forward, or what one is a view of
+  std::vector<bool> leaves_region_;  ///< made in a region of torch.utils.checkpoint, and read by others
+  std::vector<bool> is_shown_;       ///< an output of the forward, or what one is a view of
   static constexpr size_t kMostGradients = 64;
   using Runs = std::set<std::vector<uint64_t>>;
   std::vector<Runs> asked_, eager_reads_;  ///< of each value, as bits of tangents, then of gradients: find_runs

@@ -50,13 +50,15 @@ struct Partition {
 
 /// Runs after functionalise. Saves as few bytes as it can: a value that costs little to compute is computed again in
 /// the backward where its own sources are kept anyway; what was drawn at random, products, convolutions and reductions
-/// never are. Views are not saved but what they are taken of. What the recorded backward reads of the forward is always
-/// one of the choices, so no more bytes are kept than eager keeps. Only what the forward computes is kept, nothing that
-/// the backward asks for alone (a mask in the place of numbers): then any other backward of the same forward can do
-/// with what is kept, for some gradients, to some place in the middle, or one that is differentiated itself. Inputs and
-/// outputs that eager keeps are kept as they are: who writes to their memory changes the gradient, or gets an error, as
-/// in eager. Those that eager does not keep may change before the backward: where one is needed, a copy is kept. Dead
-/// operators go, but what draws random numbers or only checks something stays in the forward.
+/// never are, unless the program asks for it: of a region of torch.utils.checkpoint only what it reads and what leaves
+/// it is saved, and the backward computes the rest again where it needs it first. Views are not saved but what they are
+/// taken of. What the recorded backward reads of the forward is always one of the choices, so no more bytes are kept
+/// than eager keeps. Only what the forward computes is kept, nothing that the backward asks for alone (a mask in the
+/// place of numbers): then any other backward of the same forward can do with what is kept, for some gradients, to some
+/// place in the middle, or one that is differentiated itself. Inputs and outputs that eager keeps are kept as they are:
+/// who writes to their memory changes the gradient, or gets an error, as in eager. Those that eager does not keep may
+/// change before the backward: where one is needed, a copy is kept. Dead operators go, but what draws random numbers or
+/// only checks something stays in the forward.
 Partition partition(const graph::Graph& joint, const Halves& halves);
 
 /// Another backward for what the same forward saved: through some of the tangents, or for some of the gradients (the

@@ -6,6 +6,7 @@
 #include "base/logs.h"
 #include "base/report.h"
 #include "bindings/backend.h"
+#include "capture/call_rules.h"
 #include "capture/compiled.h"
 #include "capture/hook.h"
 #include "capture/session.h"
@@ -189,6 +190,10 @@ PYBIND11_MODULE(_C, m) {
   m.def("disable_all", &capture::disable_all);
   m.def("substitute",
         [](py::object original, py::object replacement) { capture::substitute(original.ptr(), replacement.ptr()); });
+  m.def("enter_checkpoint", [] {});  // what they mean, only a recording knows
+  m.def("leave_checkpoint", [] {});
+  for (const char* mark : {"enter_checkpoint", "leave_checkpoint"})
+    capture::set_call_class(m.attr(mark).ptr(), capture::CallClass::kCheckpoint);
   bindings::add_report(m);
   driver::Pipeline::instance().toolchains.site_packages =
       py::module_::import("sys").attr("path").cast<std::vector<std::string>>();

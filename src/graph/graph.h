@@ -64,9 +64,12 @@ struct Place {
 struct Node {
   std::string op;  ///< name with overload: aten::add.Tensor
   std::vector<Arg> args;
-  std::vector<ValueId> outputs;    ///< flat: the tensors of list results one after the other; invalid: undefined
-  bool grad = true;                ///< grad mode while it ran; printed as a trailing !no_grad
-  uint32_t place = 0;              ///< index into Graph::places
+  std::vector<ValueId> outputs;  ///< flat: the tensors of list results one after the other; invalid: undefined
+  bool grad = true;              ///< grad mode while it ran; printed as a trailing !no_grad
+  uint32_t place = 0;            ///< index into Graph::places
+  /// The region of torch.utils.checkpoint that it stands in, which the backward computes again; 0: none. Printed as a
+  /// trailing !checkpoint(1).
+  uint32_t checkpoint = 0;
   std::vector<int64_t> numbers{};  ///< that it returned beside tensors when it was recorded; known to its kernel alone
 };
 

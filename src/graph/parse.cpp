@@ -242,6 +242,11 @@ class Parser {
     if (take("gives")) made.numbers = numbers();
     skip();
     made.grad = !take("!no_grad");
+    skip();
+    if (take("!checkpoint(")) {
+      made.checkpoint = static_cast<uint32_t>(expression().value_or(0));
+      expect(")");
+    }
     expect_end();
     nodes_.push_back(std::move(made));
     places_.push_back(place());

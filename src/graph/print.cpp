@@ -160,6 +160,7 @@ std::string print_node(const Graph& graph, size_t index) {
   if (!node.numbers.empty())
     line += base::concat(" gives ", print_list(node.numbers, "", [](int64_t n) { return std::to_string(n); }));
   if (!node.grad) line += " !no_grad";
+  if (node.checkpoint) line += base::concat(" !checkpoint(", node.checkpoint, ")");
   return line;
 }
 

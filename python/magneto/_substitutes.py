@@ -2,9 +2,11 @@
 
 import collections
 import itertools
+import operator
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from . import _C
 
@@ -110,12 +112,53 @@ def _tee(iterable, n=2):
     return tuple(walk() for _ in range(n))
 
 
+def _checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, determinism_check="default", debug=False,
+                early_stop=True, preserve_rng_state=True, **kwargs):
+    """torch.utils.checkpoint.checkpoint: the backward of the graph computes again what stands between the marks."""
+    has_gradient = any([isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args])
+    if context_fn is not noop_context_fn or debug or use_reentrant is None or use_reentrant and (kwargs or not has_gradient):
+        return checkpoint(function, *args, use_reentrant=use_reentrant, context_fn=context_fn, determinism_check=determinism_check,
+                          debug=debug, early_stop=early_stop, preserve_rng_state=preserve_rng_state, **kwargs)
+    if not torch.is_grad_enabled():
+        return function(*args, **kwargs)
+    _C.enter_checkpoint()
+    try:
+        return function(*args, **kwargs)
+    finally:
+        _C.leave_checkpoint()
+
+
+def _get_items(of, *keys):
+    """What operator.itemgetter(*keys) does, where there are several."""
+    return tuple([of[key] for key in keys])
+
+
+def _get_attributes(of, *paths):
+    """operator.attrgetter(*paths)"""
+    found = []
+    for path in paths:
+        value = of
+        for name in path.split("."):
+            value = getattr(value, name)
+        found.append(value)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _call_method(of, name, /, *args, **kwargs):
+    """operator.methodcaller(name, *args, **kwargs)"""
+    return getattr(of, name)(*args, **kwargs)
+
+
 one_hot = torch.nn.functional.one_hot
 _C.substitute(one_hot, _one_hot)
 _C.substitute(torch.autograd.profiler.record_function.__exit__, _exit_region)
+_C.substitute(checkpoint, _checkpoint)
 _C.substitute(vars, _vars)
 _C.substitute(collections._count_elements, _count_elements)
 _C.substitute(itertools.groupby, _groupby)
 _C.substitute(itertools.tee, _tee)
+_C.substitute(operator.itemgetter.__call__, _get_items)
+_C.substitute(operator.attrgetter.__call__, _get_attributes)
+_C.substitute(operator.methodcaller.__call__, _call_method)
 if associative_scan is not None:
     _C.substitute(associative_scan, _scan)

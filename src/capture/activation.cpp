@@ -47,12 +47,12 @@ Activation::Activation(PyThreadState* thread, Frame* frame, Director& director)
       semantics_(&plain_semantics()),
       next_(frame_next(frame)) {}
 
-PyObject* Activation::run() {
+PyObject* Activation::run(bool throwing) {
   if (text_ == nullptr) {  // no memory for the text: CPython needs none
-    PyErr_Clear();
-    return _PyEval_EvalFrameDefault(thread_, frame_, 0);
+    if (!throwing) PyErr_Clear();
+    return _PyEval_EvalFrameDefault(thread_, frame_, throwing);
   }
-  return Evaluator(*this).run();
+  return Evaluator(*this).run(throwing);
 }
 
 Activation* Activation::innermost() { return innermost_activation; }

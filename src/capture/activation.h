@@ -44,8 +44,12 @@ class Director {
   virtual bool records() const { return false; }
   /// A frame that it wanted runs in CPython, unseen.
   virtual void missed(Frame* frame) { (void)frame; }
-  /// CPython is about to raise the error that is set inside of a generator, where it waits.
-  virtual void thrown(Frame* frame) { (void)frame; }
+  /// The error that is set is about to be raised inside of a generator, where it waits. true: the evaluator does it;
+  /// the director wants the frame.
+  virtual bool thrown(Frame* frame) {
+    (void)frame;
+    return false;
+  }
 };
 
 struct Instruction;
@@ -65,8 +69,9 @@ class Activation {
   Activation(const Activation&) = delete;
   Activation& operator=(const Activation&) = delete;
 
-  /// Executes the frame as an eval function does (PEP 523): new reference or nullptr with an error.
-  PyObject* run();
+  /// Executes the frame as an eval function does (PEP 523): new reference or nullptr with an error. `throwing`: the
+  /// error that is set is raised first, where the frame waits.
+  PyObject* run(bool throwing = false);
 
   static Activation* innermost();  ///< of this thread; nullptr
   Activation* outer() const { return outer_; }

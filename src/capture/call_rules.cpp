@@ -76,7 +76,20 @@ constexpr Row kRows[] = {
      "int.__gt__ int.__ge__ int.__index__ int.__int__ int.__repr__ "
      "float.__eq__ float.__mul__ float.__add__ "
      "set.__contains__ frozenset.__contains__ list.__contains__ tuple.__contains__ list.__getitem__ tuple.__getitem__ "
-     "list.__reversed__ dict.__reversed__ "
+     "list.__reversed__ dict.__reversed__ generator.__iter__ list_iterator.__iter__ tuple_iterator.__iter__ "
+     "range_iterator.__iter__ dict_keyiterator.__iter__ dict_valueiterator.__iter__ dict_itemiterator.__iter__ "
+     "set_iterator.__iter__ builtins.zip.__iter__ builtins.map.__iter__ builtins.filter.__iter__ "
+     "builtins.enumerate.__iter__ builtins.reversed.__iter__ range.__iter__ range.__len__ range.__getitem__ "
+     "range.__contains__ range.__reversed__ range.__eq__ range.__ne__ list.__rmul__ tuple.__rmul__ set.__rand__ "
+     "set.__ror__ set.__rsub__ set.__rxor__ frozenset.__rand__ frozenset.__ror__ frozenset.__rsub__ "
+     "frozenset.__rxor__ "
+     "collections.OrderedDict.__ne__ collections.OrderedDict.__or__ collections.OrderedDict.__ror__ "
+     "collections.OrderedDict.__reversed__ collections.OrderedDict.fromkeys collections.defaultdict.copy "
+     "collections.defaultdict.__copy__ collections.defaultdict.__or__ collections.defaultdict.__ror__ "
+     "collections.deque.__lt__ collections.deque.__le__ collections.deque.__gt__ collections.deque.__ge__ "
+     "builtins.complex.conjugate float.conjugate int.as_integer_ratio str.__iter__ str.__len__ str.__getitem__ "
+     "str.__add__ str.__mul__ str.__lt__ str.__le__ str.__gt__ str.__ge__ str.__mod__ str.__str__ str.__repr__ "
+     "builtins.BaseException.__str__ builtins.BaseException.__repr__ posix.fspath "
      "type.mro type.__instancecheck__ type.__subclasscheck__ slice.indices range.index range.count "
      "sys.getrecursionlimit sys.intern "
      "torch._C._has_torch_function torch._C._has_torch_function_unary torch._C._has_torch_function_variadic "
@@ -86,7 +99,12 @@ constexpr Row kRows[] = {
      "re.Pattern.subn re.Match.group re.Match.groups re.Match.groupdict re.Match.start re.Match.end re.Match.span "
      "float.fromhex float.hex"},
     {CallClass::kIdentity, "builtins.id object.__hash__"},
-    {CallClass::kNext, "builtins.next"},
+    {CallClass::kNext,
+     "builtins.next generator.__next__ list_iterator.__next__ tuple_iterator.__next__ range_iterator.__next__ "
+     "dict_keyiterator.__next__ dict_valueiterator.__next__ dict_itemiterator.__next__ set_iterator.__next__ "
+     "builtins.zip.__next__ builtins.map.__next__ builtins.filter.__next__ builtins.enumerate.__next__ "
+     "builtins.reversed.__next__"},
+    {CallClass::kResume, "generator.send generator.throw generator.close"},
     {CallClass::kReadKey,
      "dict.get dict.__getitem__ dict.__contains__ collections.OrderedDict.__getitem__ collections.OrderedDict.get "
      "collections.OrderedDict.__contains__"},
@@ -101,9 +119,11 @@ constexpr Row kRows[] = {
      "collections.OrderedDict.setdefault collections.OrderedDict.move_to_end collections.OrderedDict.popitem "
      "collections.OrderedDict.clear collections.deque.append collections.deque.appendleft collections.deque.pop "
      "collections.deque.popleft collections.deque.clear collections.deque.rotate collections.deque.insert "
-     "collections.deque.remove collections.deque.reverse collections.deque.__setitem__ collections.deque.__delitem__"},
+     "collections.deque.remove collections.deque.reverse collections.deque.__setitem__ collections.deque.__delitem__ "
+     "collections.deque.__imul__ list.__imul__ builtins.BaseException.with_traceback builtins.BaseException.add_note"},
     {CallClass::kEffectCopy,
-     "list.extend list.__iadd__ dict.update dict.__ior__ set.update set.__ior__ collections.OrderedDict.update "
+     "list.extend list.__iadd__ collections.OrderedDict.__ior__ collections.defaultdict.__ior__ dict.update "
+     "dict.__ior__ set.update set.__ior__ collections.OrderedDict.update "
      "collections.deque.extend collections.deque.extendleft collections.deque.__iadd__ set.intersection_update "
      "set.difference_update set.symmetric_difference_update set.__iand__ set.__isub__ set.__ixor__ "
      "collections.OrderedDict.__init__ dict.__init__ list.__init__ set.__init__"},
@@ -125,7 +145,9 @@ constexpr Row kRows[] = {
      "torch.get_autocast_gpu_dtype torch.get_autocast_cpu_dtype torch._C._get_accelerator "
      "torch._C._accelerator_getAccelerator "
      "_abc._abc_instancecheck _abc._abc_subclasscheck _abc.get_cache_token sys.is_finalizing posix.getenv "
-     "_thread.get_ident gc.isenabled "
+     "_thread.get_ident gc.isenabled torch._C._get_deterministic_algorithms_warn_only torch._C.is_autocast_cpu_enabled "
+     "torch.is_autocast_cpu_enabled torch._C._is_torch_function_all_disabled torch._C._EngineBase.is_checkpoint_valid "
+     "torch._C._autograd._saved_tensors_hooks_get_disabled_error_message "
      "torch._C._dynamo.eval_frame.is_dynamo_compiling torch._C._jit_get_tracer_state_warn torch._C._is_mps_available"},
     {CallClass::kStateWord,
      "torch._C.is_grad_enabled torch.is_grad_enabled torch.is_inference_mode_enabled "
@@ -134,7 +156,10 @@ constexpr Row kRows[] = {
      "torch.get_num_threads "
      "torch._C.get_num_threads"},
     {CallClass::kStateSet,
-     "torch._C._set_grad_enabled _contextvars.ContextVar.set _contextvars.ContextVar.reset torch.set_autocast_enabled "
+     "torch._C._set_grad_enabled torch._C._autograd._saved_tensors_hooks_disable "
+     "torch._C._autograd._saved_tensors_hooks_enable torch._C._set_default_dtype _warnings._filters_mutated "
+     "_contextvars.ContextVar.set "
+     "_contextvars.ContextVar.reset torch.set_autocast_enabled "
      "torch.set_autocast_dtype torch.set_autocast_cache_enabled torch.autocast_increment_nesting "
      "torch.autocast_decrement_nesting torch.clear_autocast_cache torch._C._set_sdp_use_flash "
      "torch._C._set_sdp_use_mem_efficient torch._C._set_sdp_use_math torch._C._set_sdp_use_cudnn "
@@ -151,8 +176,44 @@ constexpr Row kRows[] = {
      "float.__new__"},
     {CallClass::kInit, "object.__init__ object.__init_subclass__"},
     {CallClass::kReduce, "object.__reduce_ex__"},
+    {CallClass::kTorch, "torch._C._group_tensors_by_device_and_dtype"},
+    {CallClass::kFunc,
+     "torch._C._functorch._vmap_increment_nesting torch._C._functorch._vmap_decrement_nesting "
+     "torch._C._functorch._add_batch_dim torch._C._functorch._remove_batch_dim torch._C._functorch._unwrap_batched "
+     "torch._C._functorch._grad_increment_nesting torch._C._functorch._grad_decrement_nesting "
+     "torch._C._functorch._wrap_for_grad torch._C._functorch._unwrap_for_grad torch._C._functorch.is_batchedtensor "
+     "torch._C._functorch.is_gradtrackingtensor torch._C._functorch.is_functorch_wrapped_tensor "
+     "torch._C._functorch.maybe_get_bdim torch._C._functorch.maybe_get_level torch._C._functorch.get_unwrapped "
+     "torch._C._functorch.current_level torch._C._functorch.get_inplace_requires_grad_allowed "
+     "torch._C._functorch.set_inplace_requires_grad_allowed torch._C._functorch.is_legacy_batchedtensor "
+     "torch._C._functorch.get_single_level_autograd_function_allowed "
+     "torch._C._functorch.set_single_level_autograd_function_allowed"},
     {CallClass::kAutograd, "torch._C._FunctionBase.apply"},
 };
+
+struct FunctionRow {
+  FunctionClass cls;
+  const char* module;
+  const char* name;  ///< its __qualname__
+};
+
+constexpr FunctionRow kFunctions[] = {
+    {FunctionClass::kBreak, "torch._dynamo.decorators", "graph_break"},
+    {FunctionClass::kIsCompiling, "torch.compiler", "is_compiling"},
+    {FunctionClass::kIsCompiling, "torch.compiler", "is_dynamo_compiling"},
+    {FunctionClass::kIsCompiling, "torch._utils", "is_compiling"},
+    {FunctionClass::kIsCompiling, "torch._dynamo.external_utils", "is_compiling"},
+    {FunctionClass::kImport, "importlib", "import_module"},
+    {FunctionClass::kDifferentiate, "torch._functorch.eager_transforms", "_autograd_grad"},
+    {FunctionClass::kBookkeeping, "torch._dynamo.mutation_guard", "GenerationTracker.tag"},
+    {FunctionClass::kBookkeeping, "torch._dynamo.mutation_guard", "_GenerationTracker.tag"},  // torch 2.15
+    {FunctionClass::kBookkeeping, "torch._functorch.predispatch", "lazy_load_decompositions"},
+    {FunctionClass::kClearFrames, "traceback", "clear_frames"},
+    {FunctionClass::kLog, "logging", "Logger._log"},
+    {FunctionClass::kDeviceName, "torch.cuda", "get_device_capability"},
+    {FunctionClass::kDeviceName, "torch.cuda", "get_device_name"},
+};
+constexpr const char* kBookkeepingClasses = "GenerationTracker _GenerationTracker";
 
 struct OperatorRow {
   const char* name;
@@ -241,7 +302,8 @@ constexpr const char* kNumpyNumbers =
     "numpy.uint32 "
     "numpy.uint16 numpy.uint8 numpy.bool numpy.bool_";
 constexpr const char* kOtherTypes =
-    "type NoneType ellipsis NotImplementedType function builtin_function_or_method method_descriptor "
+    "type NoneType ellipsis traceback weakref.ReferenceType NotImplementedType function builtin_function_or_method "
+    "method_descriptor "
     "wrapper_descriptor getset_descriptor member_descriptor classmethod_descriptor method-wrapper code cell "
     "dict_keys dict_values dict_items dict_keyiterator dict_valueiterator dict_itemiterator dict_reversekeyiterator "
     "dict_reversevalueiterator dict_reverseitemiterator odict_keys odict_values odict_items odict_iterator "
@@ -279,11 +341,29 @@ const void* identity(PyObject* callable) {
 PyObject* look_up(std::string_view dotted) {
   // Longest module prefix first: torch._C._functorch.maybe_current_level
   static const std::unordered_map<std::string_view, PyTypeObject*> builtin_types = {
-      {"str", &PyUnicode_Type},       {"bytes", &PyBytes_Type},   {"int", &PyLong_Type},
-      {"float", &PyFloat_Type},       {"tuple", &PyTuple_Type},   {"list", &PyList_Type},
-      {"dict", &PyDict_Type},         {"set", &PySet_Type},       {"frozenset", &PyFrozenSet_Type},
-      {"object", &PyBaseObject_Type}, {"type", &PyType_Type},     {"slice", &PySlice_Type},
-      {"range", &PyRange_Type},       {"module", &PyModule_Type}, {"mappingproxy", &PyDictProxy_Type}};
+      {"str", &PyUnicode_Type},
+      {"bytes", &PyBytes_Type},
+      {"int", &PyLong_Type},
+      {"float", &PyFloat_Type},
+      {"tuple", &PyTuple_Type},
+      {"list", &PyList_Type},
+      {"dict", &PyDict_Type},
+      {"set", &PySet_Type},
+      {"frozenset", &PyFrozenSet_Type},
+      {"object", &PyBaseObject_Type},
+      {"type", &PyType_Type},
+      {"slice", &PySlice_Type},
+      {"range", &PyRange_Type},
+      {"module", &PyModule_Type},
+      {"mappingproxy", &PyDictProxy_Type},
+      {"generator", &PyGen_Type},
+      {"list_iterator", &PyListIter_Type},
+      {"tuple_iterator", &PyTupleIter_Type},
+      {"range_iterator", &PyRangeIter_Type},
+      {"dict_keyiterator", &PyDictIterKey_Type},
+      {"dict_valueiterator", &PyDictIterValue_Type},
+      {"dict_itemiterator", &PyDictIterItem_Type},
+      {"set_iterator", &PySetIter_Type}};
   size_t dot = dotted.rfind('.');
   std::string head(dotted.substr(0, dot)), name(dotted.substr(dot + 1));
   if (auto found = builtin_types.find(head); found != builtin_types.end()) {
@@ -376,8 +456,8 @@ const std::unordered_map<const void*, OperatorCall>& operators() {
   return rows;
 }
 
-const Table& table() {
-  static const Table rows = [] {
+Table& table() {
+  static Table rows = [] {
     Table t;
     PyObject* c = PyImport_ImportModule("torch._C");
     for (const char* name : {"_VariableFunctions", "_nn", "_linalg", "_fft", "_special", "_nested", "_sparse"}) {
@@ -402,6 +482,13 @@ const Table& table() {
         add(t, callable, row.cls);
         Py_XDECREF(callable);
       });
+    // super().__init__(message) of a class of exceptions
+    PyObject *name, *cls;
+    for (Py_ssize_t at = 0; PyDict_Next(PyEval_GetBuiltins(), &at, &name, &cls);)
+      if (PyExceptionClass_Check(cls)) {
+        PyObject* const own = type_dict(reinterpret_cast<PyTypeObject*>(cls));
+        if (PyObject* init = PyDict_GetItemString(own, "__init__")) add(t, init, CallClass::kEffect);
+      }
     for (const auto& [key, call] : operators()) t[key] = CallClass::kOperator;
     PyErr_Clear();
     return t;
@@ -438,6 +525,30 @@ CallClass call_class(PyObject* callable, PyObject** self) {
   if (!key) return CallClass::kOpaque;
   auto found = table().find(key);
   return found == table().end() ? CallClass::kOpaque : found->second;
+}
+
+void set_call_class(PyObject* callable, CallClass cls) { add(table(), callable, cls); }
+
+FunctionClass function_class(PyFunctionObject* function) {
+  static const auto rows = [] {
+    std::unordered_multimap<std::string_view, const FunctionRow*> made;
+    for (const FunctionRow& row : kFunctions) made.emplace(row.name, &row);
+    return made;
+  }();
+  Py_ssize_t length = 0;
+  const char* const name = PyUnicode_AsUTF8AndSize(function->func_qualname, &length);
+  if (!name) PyErr_Clear();
+  const auto [begin, end] = rows.equal_range(name ? std::string_view(name, static_cast<size_t>(length)) : "");
+  PyObject* const module = function->func_module;  // none where exec has made the function
+  for (auto row = begin; row != end; ++row)
+    if (module && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, row->second->module) == 0)
+      return row->second->cls;
+  return FunctionClass::kInlined;
+}
+
+bool is_bookkeeping_class(PyTypeObject* type) {
+  static const auto names = set_of({kBookkeepingClasses});
+  return names.contains(type->tp_name);
 }
 
 const OperatorCall* operator_call(PyObject* callable) {

@@ -27,14 +27,36 @@ enum class CallClass : unsigned char {
   kTypeCall,    ///< type.__call__
   kIdentity,    ///< id(): the address of an object
   kNext,        ///< next(iterator)
+  kResume,      ///< send, throw and close of a generator
   kNew,         ///< object.__new__ and the like: makes an instance of its first argument
   kInit,        ///< object.__init__: nothing
+  kFunc,        ///< begins, ends and serves a transform of torch.func; reads nothing but tensors and what it is given
+  kCheckpoint,  ///< begin and end of a region of torch.utils.checkpoint
   kReduce,      ///< object.__reduce_ex__: reads the whole instance dict
   kAutograd,    ///< apply of a custom autograd.Function: makes a ctx, calls forward
   kWarn,        ///< warnings.warn
   kPrint,       ///< print
   kOperator,    ///< operator.add and its like, abs, pow: what operator_call says
 };
+
+/// Functions written in Python that mean something to a compiler; all others are inlined and nothing else.
+enum class FunctionClass : unsigned char {
+  kInlined,
+  kBreak,          ///< torch.compiler.graph_break, by each of its names
+  kIsCompiling,    ///< torch.compiler.is_compiling, by each of its names
+  kImport,         ///< importlib.import_module
+  kDifferentiate,  ///< runs autograd's engine on tensors of a transform of torch.func, and nothing else
+  /// Fills a table of torch's own, nothing of the program's: once torch.compile was used, every new module is entered
+  /// into one of TorchDynamo's; the first vmap registers operators.
+  kBookkeeping,
+  kClearFrames,  ///< traceback.clear_frames, which assertRaises calls: what has ended is not there in a replay
+  kLog,          ///< logging.Logger._log, where every message of an enabled logger goes
+  kDeviceName,   ///< what it says of a device holds as long as the process lives
+};
+FunctionClass function_class(PyFunctionObject* function);
+
+/// A class of TorchDynamo's that changes with each compile, and tells nothing of the program.
+bool is_bookkeeping_class(PyTypeObject* type);
 
 /// A function that is an operator of the language: operator.add(a, b) is a + b.
 struct OperatorCall {
@@ -49,6 +71,9 @@ const OperatorCall* operator_call(PyObject* callable);  ///< nullptr: none
 /// The class of a C callable: builtin function or method, method or slot descriptor, method-wrapper. `self` receives
 /// the object a bound C method carries (borrowed), or nullptr.
 CallClass call_class(PyObject* callable, PyObject** self);
+
+/// For functions of ours, once, at import.
+void set_call_class(PyObject* callable, CallClass cls);
 
 /// Constructors of C types whose result follows from their arguments.
 bool is_known_constructor(PyTypeObject* type);

@@ -10,6 +10,7 @@
 
 #include "capture/hook.h"
 #include "capture/opcodes.h"
+#include "capture/ref.h"
 
 namespace magneto::capture {
 
@@ -22,9 +23,18 @@ Evaluator::Evaluator(Activation& activation)
   activation.enter();
 }
 
-PyObject* Evaluator::run() {
+Director::Go Evaluator::begin(bool throwing) {
   using Go = Director::Go;
-  Go go = enter() ? ask_director(&Director::at_boundary, Go::kHandOver) : Go::kRun;
+  if (!throwing) return enter() ? ask_director(&Director::at_boundary, Go::kHandOver) : Go::kRun;
+  const ErrorAside aside;
+  activation_.boundary_ = enter();
+  activation_.next_ = frame_current(frame());  // the instruction that yielded raises
+  return Go::kRaise;
+}
+
+PyObject* Evaluator::run(bool throwing) {
+  using Go = Director::Go;
+  Go go = begin(throwing);
   for (;;) {
     Step step = Step::kNext;
     switch (go) {

@@ -41,7 +41,7 @@ bool find_handler(PyCodeObject* code, int index, Handler* handler);
 class Evaluator {
  public:
   explicit Evaluator(Activation& activation);
-  PyObject* run();
+  PyObject* run(bool throwing);
 
   Activation& activation() { return activation_; }
   Semantics& semantics() { return *semantics_; }
@@ -91,6 +91,7 @@ class Evaluator {
   void fetch();
   Step execute();
   bool enter();
+  Director::Go begin(bool throwing);
   Step attempt();  ///< execute with the activation's semantics
   void tell_fault(const char* what);
   Director::Go ask_director(Director::Go (Director::*question)(Activation&), Director::Go after_fault);

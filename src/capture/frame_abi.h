@@ -286,6 +286,11 @@ inline Frame* generator_frame(PyObject* generator) {
   return object->gi_frame_state >= kCompleted ? nullptr : reinterpret_cast<Frame*>(object->gi_iframe);
 }
 
+/// Nothing of its body has run.
+inline bool is_new_generator(PyObject* generator) {
+  return reinterpret_cast<PyGenObject*>(generator)->gi_frame_state == FRAME_CREATED;
+}
+
 inline int generator_code_flags(PyObject* generator) {
 #if PY_VERSION_HEX < 0x030C0000
   return reinterpret_cast<PyGenObject*>(generator)->gi_code->co_flags;

@@ -4,6 +4,7 @@
 
 #include "capture/frame_abi.h"
 #include "capture/opcodes.h"
+#include "capture/ref.h"
 
 namespace magneto::capture {
 
@@ -31,8 +32,6 @@ static PyObject* run_elsewhere(PyThreadState* thread, Frame* frame, int throwing
   return result;
 }
 
-/// A frame that is entered to raise an exception in it (generator.throw) goes to CPython: its next resumption comes
-/// here.
 static bool can_run(PyThreadState* thread, Frame* frame) {
   PyCodeObject* code = frame_code(frame);
   return kVersionColumn >= 0 && !is_observed(thread, code) && !instrumentation_is_stale(thread, code) &&
@@ -41,10 +40,16 @@ static bool can_run(PyThreadState* thread, Frame* frame) {
 
 static PyObject* eval_frame(PyThreadState* thread, Frame* frame, int throwing) {
   Director* director = current_director();
-  if (throwing && director != nullptr && director->records()) director->thrown(frame);
-  if (director == nullptr || throwing || !director->wants(thread, frame)) return run_elsewhere(thread, frame, throwing);
-  if (can_run(thread, frame)) return Activation(thread, frame, *director).run();
-  director->missed(frame);
+  // Where nobody records, a frame that is entered to raise an exception in it (generator.throw) goes to CPython: its
+  // next resumption comes here.
+  const bool wanted = director != nullptr &&
+                      (throwing ? director->records() && director->thrown(frame) : director->wants(thread, frame));
+  if (!wanted) return run_elsewhere(thread, frame, throwing);
+  if (can_run(thread, frame)) return Activation(thread, frame, *director).run(throwing != 0);
+  {
+    const ErrorAside aside;
+    director->missed(frame);
+  }
   return run_elsewhere(thread, frame, throwing);
 }
 

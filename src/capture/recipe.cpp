@@ -4,6 +4,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "capture/frame_abi.h"
@@ -30,10 +34,10 @@ static PyTypeObject* c_base(PyTypeObject* type) {
   return type;
 }
 
-static bool is_struct_sequence(PyObject* object) {
-  if (!PyTuple_Check(object) || PyTuple_CheckExact(object)) return false;
+bool is_struct_type(PyTypeObject* type) {
+  if (!PyType_IsSubtype(type, &PyTuple_Type) || type == &PyTuple_Type) return false;
   static PyObject* name = PyUnicode_InternFromString("n_sequence_fields");
-  return !is_python_class(Py_TYPE(object)) && _PyType_Lookup(Py_TYPE(object), name) != nullptr;
+  return !is_python_class(type) && _PyType_Lookup(type, name) != nullptr;
 }
 
 // ---------------------------------------------------------------------------------------------------- writing
@@ -195,6 +199,116 @@ static bool is_lasting(const Recipe& recipe) {
   return recipe.kind == Recipe::Kind::kConstant;
 }
 
+static bool is_named(PyTypeObject* type, const char* name) { return strcmp(type->tp_name, name) == 0; }
+
+struct ProxyObject {
+  PyObject_HEAD PyObject* mapping;
+};
+
+/// Its __reduce__ tells all of it. (Those of itertools warn that they will not for ever.)
+static bool is_iterator(PyTypeObject* type) {
+  static const std::unordered_set<std::string_view> names = {"list_iterator",
+                                                             "tuple_iterator",
+                                                             "range_iterator",
+                                                             "longrange_iterator",
+                                                             "iterator",
+                                                             "list_reverseiterator",
+                                                             "str_iterator",
+                                                             "str_ascii_iterator",
+                                                             "bytes_iterator",
+                                                             "enumerate",
+                                                             "reversed",
+                                                             "map",
+                                                             "filter",
+                                                             "zip",
+                                                             "dict_keyiterator",
+                                                             "dict_valueiterator",
+                                                             "dict_itemiterator",
+                                                             "dict_reversekeyiterator",
+                                                             "dict_reversevalueiterator",
+                                                             "dict_reverseitemiterator",
+                                                             "odict_iterator",
+                                                             "itertools.islice",
+                                                             "itertools.chain",
+                                                             "itertools.repeat",
+                                                             "itertools.count",
+                                                             "itertools.product",
+                                                             "itertools.accumulate",
+                                                             "itertools.zip_longest",
+                                                             "itertools.starmap",
+                                                             "itertools.takewhile",
+                                                             "itertools.permutations",
+                                                             "itertools.combinations",
+                                                             "itertools.cycle",
+                                                             "itertools.compress",
+                                                             "itertools.dropwhile",
+                                                             "itertools.filterfalse"};
+  return names.count(type->tp_name) > 0;
+}
+/// iterator.name(argument), without that warning.
+static PyObject* call_silently(PyObject* iterator, const char* name, PyObject* argument) {
+  const Ref method = Ref::take(PyObject_GetAttrString(iterator, name));
+  if (!method) return nullptr;
+#if PY_VERSION_HEX >= 0x030C0000
+  if (strncmp(Py_TYPE(iterator)->tp_name, "itertools.", 10) == 0) {
+    const Ref warnings = Ref::take(PyImport_ImportModule("warnings"));
+    const Ref quiet = Ref::take(warnings ? PyObject_CallMethod(warnings.get(), "catch_warnings", nullptr) : nullptr);
+    const Ref entered = Ref::take(quiet ? PyObject_CallMethod(quiet.get(), "__enter__", nullptr) : nullptr);
+    const Ref ignored =
+        Ref::take(entered ? PyObject_CallMethod(warnings.get(), "simplefilter", "s", "ignore") : nullptr);
+    Ref result = Ref::take(ignored ? PyObject_CallFunctionObjArgs(method.get(), argument, nullptr) : nullptr);
+    if (entered) {
+      const ErrorAside error;
+      Ref::take(PyObject_CallMethod(quiet.get(), "__exit__", "OOO", Py_None, Py_None, Py_None));
+    }
+    return result.release();
+  }
+#endif
+  return PyObject_CallFunctionObjArgs(method.get(), argument, nullptr);
+}
+
+/// The C class keeps something beside the arguments of an exception.
+static bool tells_by_keyword(PyObject* exception) {
+  const auto base = [&](PyObject* cls) { return PyObject_TypeCheck(exception, reinterpret_cast<PyTypeObject*>(cls)); };
+  if (!base(PyExc_AttributeError) && !base(PyExc_NameError) && !base(PyExc_ImportError) && !base(PyExc_OSError))
+    return false;
+  for (const char* name : {"name", "obj", "path", "filename", "filename2"}) {
+    const Ref told = Ref::take(PyObject_GetAttrString(exception, name));
+    PyErr_Clear();
+    if (told && told.get() != Py_None) return true;
+  }
+  return false;
+}
+
+/// Where an exception went through: (code, globals, instruction, line) of each frame.
+static PyObject* places_of(PyTracebackObject* traceback) {
+  Ref places = Ref::take(PyList_New(0));
+  for (; places && traceback; traceback = traceback->tb_next) {
+    const Ref code = Ref::take(reinterpret_cast<PyObject*>(PyFrame_GetCode(traceback->tb_frame)));
+    const Ref globals = Ref::take(PyFrame_GetGlobals(traceback->tb_frame));
+    const Ref line = Ref::take(PyObject_GetAttrString(reinterpret_cast<PyObject*>(traceback), "tb_lineno"));
+    const Ref place =
+        Ref::take(line ? Py_BuildValue("(OOiO)", code.get(), globals.get(), traceback->tb_lasti, line.get()) : nullptr);
+    if (!place || PyList_Append(places.get(), place.get()) < 0) return nullptr;
+  }
+  return places.release();
+}
+/// The same with frames that hold no variables: those have ended.
+static PyObject* traceback_of(PyObject* places) {
+  Ref made = Ref::take(Py_NewRef(Py_None));
+  for (Py_ssize_t i = PyList_GET_SIZE(places); i-- > 0;) {
+    PyObject *const place = PyList_GET_ITEM(places, i), *const code = PyTuple_GET_ITEM(place, 0);
+    const Ref frame = Ref::take(reinterpret_cast<PyObject*>(
+        PyFrame_New(PyThreadState_Get(), reinterpret_cast<PyCodeObject*>(code), PyTuple_GET_ITEM(place, 1), nullptr)));
+    made = Ref::take(frame ? PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PyTraceBack_Type), made.get(),
+                                                          frame.get(), PyTuple_GET_ITEM(place, 2),
+                                                          PyTuple_GET_ITEM(place, 3), nullptr)
+                           : nullptr);
+    if (!made) return nullptr;
+  }
+  return made.release();
+}
+
 Recipe RecipeWriter::write_made(PyObject* object, int) {
   Recipe recipe;
   PyTypeObject* type = Py_TYPE(object);
@@ -208,7 +322,7 @@ Recipe RecipeWriter::write_made(PyObject* object, int) {
   if (type == size_type()) return all(Recipe::Kind::kSize, object);
   if (type == &PyList_Type) return all(Recipe::Kind::kList, object);
   if (type == &PyDict_Type) return write_dict_items(object);
-  if (is_struct_sequence(object)) {
+  if (is_struct_type(type)) {
     recipe.object = Ref::share(reinterpret_cast<PyObject*>(type));
     return all(Recipe::Kind::kStruct, object);
   }
@@ -258,7 +372,6 @@ Recipe RecipeWriter::write_made(PyObject* object, int) {
   }
   if (type == &PyFunction_Type) {
     auto* function = reinterpret_cast<PyFunctionObject*>(object);
-    if (function->func_dict && PyDict_GET_SIZE(function->func_dict)) return fail(object);
     recipe.kind = Recipe::Kind::kFunction;
     recipe.object = Ref::take(as_empty_as(function));
     if (!recipe.object) {
@@ -274,90 +387,156 @@ Recipe RecipeWriter::write_made(PyObject* object, int) {
         closure.parts.push_back(write(PyTuple_GET_ITEM(function->func_closure, i)));
     }
     recipe.parts.push_back(std::move(closure));
+    const bool has_attributes = function->func_dict && PyDict_GET_SIZE(function->func_dict);
+    recipe.parts.push_back(has_attributes ? write_dict_items(function->func_dict) : Recipe());
     return recipe;
   }
-  // Iterators over containers tell how to make them again: (iter, (container,), position).
-  static const std::vector<PyTypeObject*> iterators = {&PyListIter_Type, &PyTupleIter_Type, &PyRangeIter_Type,
-                                                       &PyEnum_Type,     &PyReversed_Type,  &PySeqIter_Type};
-  for (PyTypeObject* iterator : iterators) {
-    if (type != iterator) continue;
-    Ref reduced = Ref::take(PyObject_CallMethod(object, "__reduce__", nullptr));
-    if (!reduced || !PyTuple_Check(reduced.get()) || PyTuple_GET_SIZE(reduced.get()) < 2) {
-      PyErr_Clear();
-      return fail(object);
-    }
-    PyObject* args = PyTuple_GET_ITEM(reduced.get(), 1);
-    if (type == &PyEnum_Type && !(PyTuple_GET_SIZE(args) >= 1 &&
-                                  provenance_.origin(PyTuple_GET_ITEM(args, 0)).origin != Provenance::Origin::kUnknown))
-      return fail(object);
-    recipe.kind = Recipe::Kind::kIterator;
-    recipe.object = Ref::share(PyTuple_GET_ITEM(reduced.get(), 0));
-    Recipe state;
-    if (PyTuple_GET_SIZE(reduced.get()) > 2) {
-      state.kind = Recipe::Kind::kConstant;
-      state.object = Ref::share(PyTuple_GET_ITEM(reduced.get(), 2));
-    }
-    recipe.parts.push_back(std::move(state));
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) {
-      PyObject* arg = PyTuple_GET_ITEM(args, i);
-      if (type == &PyRangeIter_Type || (is_value(arg))) {  // the range that __reduce__ made is a constant
-        Recipe constant;
-        constant.kind = Recipe::Kind::kConstant;
-        constant.object = Ref::share(arg);
-        recipe.parts.push_back(std::move(constant));
-      } else {
-        recipe.parts.push_back(write(arg));
-      }
-    }
+  if (is_iterator(type)) return write_reduced(object);
+  if (PyGen_CheckExact(object)) return write_generator(object);
+  if (type == &PyDictKeys_Type || type == &PyDictValues_Type || type == &PyDictItems_Type) {
+    recipe.kind = Recipe::Kind::kView;
+    recipe.object = Ref::take(PyUnicode_FromString(strchr(type->tp_name, '_') + 1));  // dict_items
+    recipe.parts.push_back(write(reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(object)->dv_dict)));
     return recipe;
   }
-  // Iterators over dicts cannot be set to a position; a list of what remains gives the same elements.
-  if (type == &PyDictIterKey_Type || type == &PyDictIterValue_Type || type == &PyDictIterItem_Type) {
-    Ref reduced = Ref::take(PyObject_CallMethod(object, "__reduce__", nullptr));
-    PyObject* args = reduced && PyTuple_Check(reduced.get()) && PyTuple_GET_SIZE(reduced.get()) == 2
-                         ? PyTuple_GET_ITEM(reduced.get(), 1)
-                         : nullptr;
-    if (!args || PyTuple_GET_SIZE(args) != 1 || !PyList_Check(PyTuple_GET_ITEM(args, 0)) ||
-        type == &PyDictIterItem_Type) {
-      PyErr_Clear();
-      return fail(object);
-    }
-    recipe.kind = Recipe::Kind::kIterator;
-    recipe.object = Ref::share(PyTuple_GET_ITEM(reduced.get(), 0));
-    recipe.parts.emplace_back();
-    Recipe rest;
-    rest.kind = Recipe::Kind::kList;
-    PyObject* list = PyTuple_GET_ITEM(args, 0);
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) rest.parts.push_back(write(PyList_GET_ITEM(list, i)));
-    recipe.parts.push_back(std::move(rest));
+  if (type == &PyDictProxy_Type) {
+    recipe.kind = Recipe::Kind::kView;
+    recipe.parts.push_back(write(reinterpret_cast<ProxyObject*>(object)->mapping));
     return recipe;
   }
-  if (is_python_class(type) || type == &PyODict_Type) return write_instance(object);
-  return fail(object);
+  if (type == &PyTraceBack_Type) {
+    recipe.kind = Recipe::Kind::kTraceback;
+    recipe.object = Ref::take(places_of(reinterpret_cast<PyTracebackObject*>(object)));
+    if (recipe.object) return recipe;
+    PyErr_Clear();
+    return fail(object);
+  }
+  return write_instance(object);
+}
+
+// One that has not begun: the call that made it is made again, which runs no code.
+Recipe RecipeWriter::write_generator(PyObject* object) {
+  Frame* const frame = generator_frame(object);
+  if (!frame || !is_new_generator(object)) return fail(object);
+  PyCodeObject* const code = frame_code(frame);
+  Recipe recipe;
+  recipe.kind = Recipe::Kind::kGenerator;
+  recipe.index = code->co_argcount;
+  recipe.parts.push_back(write(reinterpret_cast<PyObject*>(frame_function(frame))));
+  recipe.shape = (code->co_flags & CO_VARARGS ? Recipe::kTakesRest : 0) |
+                 (code->co_flags & CO_VARKEYWORDS ? Recipe::kTakesKeywords : 0);
+  const int count = code->co_argcount + code->co_kwonlyargcount + ((code->co_flags & CO_VARARGS) != 0) +
+                    ((code->co_flags & CO_VARKEYWORDS) != 0);
+  for (int i = 0; i < count; ++i) {
+    PyObject* const local = frame->localsplus[i];
+    const bool is_cell = (_PyLocals_GetKind(code->co_localspluskinds, i) & CO_FAST_CELL) != 0;
+    recipe.parts.push_back(write(is_cell && local ? PyCell_GET(local) : local));
+  }
+  recipe.object = Ref::take(
+      PyTuple_GetSlice(code->co_localsplusnames, code->co_argcount, code->co_argcount + code->co_kwonlyargcount));
+  return recipe;
+}
+
+// Iterators tell how to make them again: (callable, arguments, state), with the iterators that they hold.
+Recipe RecipeWriter::write_reduced(PyObject* object) {
+  Recipe recipe;
+  const Ref reduced = Ref::take(call_silently(object, "__reduce__", nullptr));
+  if (!reduced || !PyTuple_Check(reduced.get()) || PyTuple_GET_SIZE(reduced.get()) < 2) {
+    PyErr_Clear();
+    return fail(object);
+  }
+  recipe.kind = Recipe::Kind::kIterator;
+  recipe.object = Ref::share(PyTuple_GET_ITEM(reduced.get(), 0));
+  PyObject* const args = PyTuple_GET_ITEM(reduced.get(), 1);
+  recipe.parts.push_back(
+      write_part(PyTuple_GET_SIZE(reduced.get()) > 2 ? PyTuple_GET_ITEM(reduced.get(), 2) : nullptr));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) recipe.parts.push_back(write_part(PyTuple_GET_ITEM(args, i)));
+  return recipe;
+}
+
+// What an iterator holds: values, objects that the program knows, and what C code has made for it.
+Recipe RecipeWriter::write_part(PyObject* object) {
+  if (!object || provenance_.origin(object).origin != Provenance::Origin::kUnknown) return write(object);
+  Recipe recipe;
+  if (PyTuple_CheckExact(object) || PyList_CheckExact(object)) {
+    recipe.kind = PyTuple_CheckExact(object) ? Recipe::Kind::kTuple : Recipe::Kind::kList;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+      recipe.parts.push_back(write_part(PySequence_Fast_GET_ITEM(object, i)));
+    return recipe;
+  }
+  if (PyRange_Check(object)) {  // of a range_iterator: its numbers are those of the recording
+    recipe.kind = Recipe::Kind::kConstant;
+    recipe.object = Ref::share(object);
+    return recipe;
+  }
+  return is_iterator(Py_TYPE(object)) ? write_reduced(object) : fail(object);
+}
+
+// What the C part of an instance holds. False: that is not known.
+bool RecipeWriter::write_content(PyObject* object, Recipe& into) {
+  PyTypeObject* const base = c_base(Py_TYPE(object));
+  const auto add = [&](unsigned bit, Recipe content) {
+    into.shape |= bit;
+    into.parts.push_back(std::move(content));
+  };
+  const auto elements = [&](PyObject* sequence) {
+    Recipe list;
+    list.kind = Recipe::Kind::kTuple;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i)
+      list.parts.push_back(write(PySequence_Fast_GET_ITEM(sequence, i)));
+    return list;
+  };
+  if (base == &PyBaseObject_Type) return true;
+  if (base == &PyTuple_Type) {
+    add(Recipe::kHasTuple, elements(object));
+  } else if (base == &PyDict_Type || base == &PyODict_Type) {
+    add(Recipe::kHasItems, write_dict_items(object));
+  } else if (base == &PyList_Type) {
+    add(Recipe::kHasElements, elements(object));
+  } else if (is_named(base, "collections.defaultdict")) {
+    const Ref factory = Ref::take(PyObject_GetAttrString(object, "default_factory"));
+    add(Recipe::kHasFactory, write(factory.get()));
+    add(Recipe::kHasItems, write_dict_items(object));
+  } else if (is_named(base, "collections.deque")) {
+    const Ref list = Ref::take(PySequence_List(object)), most = Ref::take(PyObject_GetAttrString(object, "maxlen"));
+    if (!list || !most) return false;
+    add(Recipe::kHasQueue, write(most.get()));
+    into.parts.push_back(elements(list.get()));
+  } else if (base == &PyLong_Type || base == &PyFloat_Type || base == &PyUnicode_Type || base == &PyBytes_Type) {
+    // int(...) and its like of the very value, without what the class makes of it
+    const auto plain = [&]() -> PyObject* {
+      if (base == &PyLong_Type) return _PyLong_Copy(reinterpret_cast<PyLongObject*>(object));
+      if (base == &PyFloat_Type) return PyFloat_FromDouble(PyFloat_AS_DOUBLE(object));
+      if (base == &PyUnicode_Type) return PyUnicode_FromObject(object);
+      return PyBytes_FromStringAndSize(PyBytes_AS_STRING(object), PyBytes_GET_SIZE(object));
+    };
+    Recipe value;
+    value.kind = Recipe::Kind::kConstant;
+    value.object = Ref::take(plain());
+    if (!value.object) return false;
+    add(Recipe::kHasValue, std::move(value));
+  } else if (PyExceptionInstance_Check(object)) {
+    if (tells_by_keyword(object) || is_named(base, "BaseExceptionGroup")) return false;
+    auto* const raised = reinterpret_cast<PyBaseExceptionObject*>(object);
+    add(Recipe::kIsRaised, elements(raised->args));
+    for (PyObject* part : {raised->cause, raised->context}) into.parts.push_back(write(part));
+    into.parts.push_back(write(raised->traceback));
+    into.index = raised->suppress_context;
+  } else {
+    return false;
+  }
+  return true;
 }
 
 Recipe RecipeWriter::write_instance(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  PyTypeObject* base = c_base(type);
   Recipe recipe;
   recipe.kind = Recipe::Kind::kInstance;
   recipe.object = Ref::share(reinterpret_cast<PyObject*>(type));
-  if (base == &PyTuple_Type) {
-    Recipe tuple;
-    tuple.kind = Recipe::Kind::kTuple;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) tuple.parts.push_back(write(PyTuple_GET_ITEM(object, i)));
-    recipe.shape |= Recipe::kHasTuple;
-    recipe.parts.push_back(std::move(tuple));
-  } else if (base == &PyDict_Type || base == &PyODict_Type) {
-    recipe.shape |= Recipe::kHasItems;
-    recipe.parts.push_back(write_dict_items(object));
-  } else if (base == &PyList_Type) {
-    Recipe list;
-    list.kind = Recipe::Kind::kList;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i) list.parts.push_back(write(PyList_GET_ITEM(object, i)));
-    recipe.shape |= Recipe::kHasElements;
-    recipe.parts.push_back(std::move(list));
-  } else if (base != &PyBaseObject_Type) {
+  const bool is_known = is_python_class(type) || type == &PyODict_Type || is_named(type, "collections.defaultdict") ||
+                        is_named(type, "collections.deque") || PyExceptionInstance_Check(object);
+  if (!is_known || !write_content(object, recipe)) {
+    PyErr_Clear();
     return fail(object);
   }
   if (PyObject* dict = instance_dict(object); dict && PyDict_GET_SIZE(dict)) {
@@ -415,7 +594,7 @@ static bool fill_attributes(PyObject* object, const Recipe& items, BuildContext&
   return true;
 }
 
-static PyObject* build_tuple(const std::vector<Recipe>& parts, BuildContext& context) {
+static PyObject* build_tuple(std::span<const Recipe> parts, BuildContext& context) {
   Ref tuple = Ref::take(PyTuple_New(static_cast<Py_ssize_t>(parts.size())));
   if (!tuple) return nullptr;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -426,28 +605,66 @@ static PyObject* build_tuple(const std::vector<Recipe>& parts, BuildContext& con
   return tuple.release();
 }
 
-static PyObject* build_instance(const Recipe& recipe, BuildContext& context) {
-  auto* type = reinterpret_cast<PyTypeObject*>(recipe.object.get());
-  PyTypeObject* base = c_base(type);
-  size_t next = 0;
-  Ref object;
-  Ref empty = Ref::take(PyTuple_New(0));
-  if (recipe.shape & Recipe::kHasTuple) {
-    Ref content = Ref::take(build_tuple(recipe.parts[next++].parts, context));
-    Ref args = content ? Ref::take(PyTuple_Pack(1, content.get())) : Ref();
-    if (!args) return nullptr;
-    object = Ref::take(PyTuple_Type.tp_new(type, args.get(), nullptr));
-  } else {
-    object = Ref::take(base->tp_new(type, empty.get(), nullptr));
+static PyObject* new_instance(const Recipe& recipe, BuildContext& context, size_t& next) {
+  auto* const type = reinterpret_cast<PyTypeObject*>(recipe.object.get());
+  PyTypeObject* const base = c_base(type);
+  if (recipe.shape & (Recipe::kHasTuple | Recipe::kHasValue)) {
+    const Ref content = Ref::take(build(recipe.parts[next++], context));
+    const Ref args = Ref::take(content ? PyTuple_Pack(1, content.get()) : nullptr);
+    return args ? base->tp_new(type, args.get(), nullptr) : nullptr;
   }
+  if (recipe.shape & Recipe::kIsRaised) {
+    const Ref args = Ref::take(build(recipe.parts[next++], context));
+    Ref object = Ref::take(args ? base->tp_new(type, args.get(), nullptr) : nullptr);
+    return object && base->tp_init(object.get(), args.get(), nullptr) == 0 ? object.release() : nullptr;
+  }
+  const Ref empty = Ref::take(PyTuple_New(0));
+  return base->tp_new(type, empty.get(), nullptr);
+}
+
+/// What the recipes in it append, by this method.
+static bool append_all(PyObject* object, const Recipe& elements, BuildContext& context) {
+  for (const Recipe& part : elements.parts) {
+    const Ref element = Ref::take(build(part, context));
+    if (!element) return false;
+    if (PyList_Check(object)) {
+      if (PyList_Append(object, element.get()) < 0) return false;
+    } else if (!Ref::take(PyObject_CallMethod(reinterpret_cast<PyObject*>(c_base(Py_TYPE(object))), "append", "OO",
+                                              object, element.get()))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static PyObject* build_instance(const Recipe& recipe, BuildContext& context) {
+  size_t next = 0;
+  Ref object = Ref::take(new_instance(recipe, context, next));
   if (!object) return nullptr;
   keep(recipe, context, object.get());
+  if (recipe.shape & Recipe::kIsRaised) {
+    const Ref cause = Ref::take(build(recipe.parts[next], context)),
+              under = Ref::take(build(recipe.parts[next + 1], context)),
+              place = Ref::take(build(recipe.parts[next + 2], context));
+    next += 3;
+    if (PyErr_Occurred()) return nullptr;
+    PyException_SetCause(object.get(), Py_XNewRef(cause.get()));
+    PyException_SetContext(object.get(), Py_XNewRef(under.get()));
+    if (place && PyException_SetTraceback(object.get(), place.get()) < 0) return nullptr;
+    reinterpret_cast<PyBaseExceptionObject*>(object.get())->suppress_context = static_cast<char>(recipe.index);
+  }
+  if (recipe.shape & Recipe::kHasFactory) {
+    const Ref factory = Ref::take(build(recipe.parts[next++], context));
+    if (!factory || PyObject_SetAttrString(object.get(), "default_factory", factory.get()) < 0) return nullptr;
+  }
   if (recipe.shape & Recipe::kHasItems && !fill_dict(object.get(), recipe.parts[next++], context)) return nullptr;
-  if (recipe.shape & Recipe::kHasElements) {
-    for (const Recipe& part : recipe.parts[next++].parts) {
-      Ref element = Ref::take(build(part, context));
-      if (!element || PyList_Append(object.get(), element.get()) < 0) return nullptr;
-    }
+  if (recipe.shape & Recipe::kHasElements && !append_all(object.get(), recipe.parts[next++], context)) return nullptr;
+  if (recipe.shape & Recipe::kHasQueue) {
+    const Ref most = Ref::take(build(recipe.parts[next++], context));
+    const Ref empty = Ref::take(PyTuple_New(0));
+    const Ref args = Ref::take(most ? PyTuple_Pack(2, empty.get(), most.get()) : nullptr);
+    if (!args || c_base(Py_TYPE(object.get()))->tp_init(object.get(), args.get(), nullptr) < 0) return nullptr;
+    if (!append_all(object.get(), recipe.parts[next++], context)) return nullptr;
   }
   if (recipe.shape & Recipe::kHasDict && !fill_attributes(object.get(), recipe.parts[next++], context)) return nullptr;
   if (recipe.shape & Recipe::kHasSlots && !fill_attributes(object.get(), recipe.parts[next++], context)) return nullptr;
@@ -459,14 +676,40 @@ static PyObject* build_function(const Recipe& recipe, BuildContext& context) {
   if (!object) return nullptr;
   keep(recipe, context, object.get());
   auto* function = reinterpret_cast<PyFunctionObject*>(object.get());
-  PyObject** places[] = {&function->func_defaults, &function->func_kwdefaults, &function->func_closure};
-  for (int i = 0; i < 3; ++i) {
+  PyObject** places[] = {&function->func_defaults, &function->func_kwdefaults, &function->func_closure,
+                         &function->func_dict};
+  for (int i = 0; i < 4; ++i) {
     if (recipe.parts[i].kind == Recipe::Kind::kNull) continue;
     PyObject* part = build(recipe.parts[i], context);
     if (!part) return nullptr;
     Py_XSETREF(*places[i], part);
   }
   return object.release();
+}
+
+static PyObject* build_generator(const Recipe& recipe, BuildContext& context) {
+  const Ref function = Ref::take(build(recipe.parts[0], context));
+  const std::span parts = std::span(recipe.parts).subspan(1);
+  const auto positional = static_cast<size_t>(recipe.index);
+  const auto named = static_cast<size_t>(PyTuple_GET_SIZE(recipe.object.get()));
+  Ref args = Ref::take(function ? build_tuple(parts.first(positional), context) : nullptr);
+  Ref keywords = Ref::take(args ? PyDict_New() : nullptr);
+  if (!keywords) return nullptr;
+  size_t next = positional;
+  for (size_t i = 0; i < named; ++i) {
+    const Ref value = Ref::take(build(parts[next++], context));
+    PyObject* const name = PyTuple_GET_ITEM(recipe.object.get(), static_cast<Py_ssize_t>(i));
+    if (!value || PyDict_SetItem(keywords.get(), name, value.get()) < 0) return nullptr;
+  }
+  if (recipe.shape & Recipe::kTakesRest) {
+    const Ref rest = Ref::take(build(parts[next++], context));
+    args = Ref::take(rest ? PySequence_Concat(args.get(), rest.get()) : nullptr);
+  }
+  if (args && recipe.shape & Recipe::kTakesKeywords) {
+    const Ref rest = Ref::take(build(parts[next++], context));
+    if (!rest || PyDict_Update(keywords.get(), rest.get()) < 0) return nullptr;
+  }
+  return args ? PyObject_Call(function.get(), args.get(), keywords.get()) : nullptr;
 }
 
 PyObject* build(const Recipe& recipe, BuildContext& context) {
@@ -558,17 +801,28 @@ PyObject* build(const Recipe& recipe, BuildContext& context) {
       return self ? keep(recipe, context, PyObject_GetAttr(self.get(), recipe.object.get())) : nullptr;
     }
     case Kind::kIterator: {
-      std::vector<Recipe> args(recipe.parts.begin() + 1, recipe.parts.end());
-      Ref tuple = Ref::take(build_tuple(args, context));
+      const Ref state = Ref::take(build(recipe.parts[0], context));
+      Ref tuple = Ref::take(build_tuple(std::span(recipe.parts).subspan(1), context));
       Ref iterator = tuple ? Ref::take(PyObject_CallObject(recipe.object.get(), tuple.get())) : Ref();
       if (!iterator) return nullptr;
       // 3.12 leaves no state behind where the arguments tell it all.
-      if (recipe.parts[0].kind == Kind::kConstant && recipe.parts[0].object.get() != Py_None) {
-        Ref done = Ref::take(PyObject_CallMethod(iterator.get(), "__setstate__", "O", recipe.parts[0].object.get()));
-        if (!done) return nullptr;
-      }
+      if (state && state.get() != Py_None && !Ref::take(call_silently(iterator.get(), "__setstate__", state.get())))
+        return nullptr;
       return keep(recipe, context, iterator.release());
     }
+    case Kind::kView: {
+      const Ref mapping = Ref::take(build(recipe.parts[0], context));
+      if (!mapping) return nullptr;
+      if (!recipe.object) return keep(recipe, context, PyDictProxy_New(mapping.get()));
+      // of the dict itself, whatever a subclass calls so
+      return keep(
+          recipe, context,
+          PyObject_CallMethodOneArg(reinterpret_cast<PyObject*>(&PyDict_Type), recipe.object.get(), mapping.get()));
+    }
+    case Kind::kGenerator:
+      return keep(recipe, context, build_generator(recipe, context));
+    case Kind::kTraceback:
+      return keep(recipe, context, traceback_of(recipe.object.get()));
     case Kind::kFunction:
       return build_function(recipe, context);
     case Kind::kInstance:

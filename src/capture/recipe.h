@@ -35,9 +35,12 @@ struct Recipe {
     kMethod,
     kBuiltin,
     kInstance,
-    kIterator,
-    kRef,     ///< the object built for memo `index`
-    kEffect,  ///< what effect `index` returned
+    kIterator,   ///< a call of `object`; the state that it is set to then, and the arguments
+    kGenerator,  ///< a call of the function in parts[0]; `shape` tells of what follows
+    kView,       ///< of a dict: what its method `object` gives; a mappingproxy
+    kTraceback,  ///< `object`: a list of (code, globals, instruction, line), the outermost first
+    kRef,        ///< the object built for memo `index`
+    kEffect,     ///< what effect `index` returned
   };
   Kind kind = Kind::kNull;
   int index = -1;
@@ -46,8 +49,10 @@ struct Recipe {
   Ref object;  ///< constant, type, code ...
   types::Expr number;
   std::vector<Recipe> parts;
-  unsigned shape = 0;  ///< kInstance: which contents follow (bits below)
-  static constexpr unsigned kHasTuple = 1, kHasItems = 2, kHasDict = 4, kHasSlots = 8, kHasElements = 16;
+  unsigned shape = 0;                                            ///< kInstance: which contents follow (bits below)
+  static constexpr unsigned kTakesRest = 1, kTakesKeywords = 2;  ///< of a generator: *args, **kwargs
+  static constexpr unsigned kHasTuple = 1, kHasItems = 2, kHasDict = 4, kHasSlots = 8, kHasElements = 16,
+                            kHasFactory = 32, kHasQueue = 64, kHasValue = 128, kIsRaised = 256;
 };
 
 /// What recipes are built from at one replay.
@@ -95,6 +100,10 @@ class RecipeWriter {
  private:
   Recipe write_made(PyObject* object, int memo);
   Recipe write_instance(PyObject* object);
+  Recipe write_reduced(PyObject* object);
+  Recipe write_generator(PyObject* object);
+  Recipe write_part(PyObject* object);
+  bool write_content(PyObject* object, Recipe& into);
   Recipe write_dict_items(PyObject* dict);
   Recipe fail(PyObject* object) {
     if (!failed_object_) failed_object_ = object;
@@ -107,6 +116,9 @@ class RecipeWriter {
   std::vector<SourceId> sources_;
   PyObject* failed_object_ = nullptr;
 };
+
+/// Of a C class of tuples with names: time.struct_time, torch.return_types.max.
+bool is_struct_type(PyTypeObject* type);
 
 /// A class written in Python (or built by type()): its instances can be made and filled from outside.
 bool is_python_class(PyTypeObject* type);

@@ -343,6 +343,13 @@ void Recorder::begin() {
   trace_->enter();
 }
 
+/// C code has made it, and now its __init__ is called: map(Point, xs).
+static bool is_new_instance(PyFunctionObject* function, PyObject* object) {
+  static PyObject* const name = PyUnicode_InternFromString("__init__");
+  return is_python_class(Py_TYPE(object)) &&
+         _PyType_Lookup(Py_TYPE(object), name) == reinterpret_cast<PyObject*>(function);
+}
+
 void Recorder::enter_frame(Activation& activation) try {
   fault_point("note");
   if (!loose_.empty()) {
@@ -376,7 +383,7 @@ void Recorder::enter_frame(Activation& activation) try {
   }
   if (code->co_flags & CO_VARKEYWORDS) local_made(count++);
   auto pinned = [&](PyObject* object, PyObject* name) {
-    if (object && !is_value(object) && !info(object) && !(is_tensor(object) && trace_->made_here(tensor_of(object))))
+    if (object && !is_value(object) && !info(object) && !(is_tensor(object) && made_here(tensor_of(object))))
       enter_outside(object, guards().sources.pinned({}, name));
   };
   bool function_made = is_made(reinterpret_cast<PyObject*>(function));
@@ -406,7 +413,7 @@ void Recorder::enter_frame(Activation& activation) try {
   for (int slot = 0; slot < code->co_argcount + code->co_kwonlyargcount; ++slot) {
     PyObject* object = activation.local(slot);
     if (!object || PyCell_Check(object)) continue;
-    if (is_new_context(activation, object))
+    if (is_new_context(activation, object) || (slot == 0 && !info(object) && is_new_instance(function, object)))
       enter_made(object);
     else if (is_called_by_apply(activation) && PyFunction_Check(object) && !info(object))
       enter_outside(object,
@@ -573,6 +580,25 @@ bool Recorder::holds_what_it_held(PyObject* dict, PyObject* key) {
 }
 
 // Whether all that effects changed is as it was: entries of dicts, the state of torch, values of context variables.
+// functional_call inside of a transform puts wrappers into a module, and its own tensors back: no replay sees the
+// former.
+void Recorder::forget_wrappers() {
+  for (size_t n = effects_.size(); n-- > 0;) {
+    Pending& effect = effects_[n];
+    const bool sets = effect.kind == Effect::Kind::kSetAttr || effect.kind == Effect::Kind::kSetItem;
+    if (!sets || !effect.value || !is_tensor(effect.value.get()) || !is_wrapped(tensor_of(effect.value.get())))
+      continue;
+    for (size_t later = n + 1; later < effects_.size(); ++later) {
+      const Pending& other = effects_[later];
+      if (other.kind != effect.kind || other.target.get() != effect.target.get() || !other.value ||
+          PyObject_RichCompareBool(other.key.get(), effect.key.get(), Py_EQ) != 1)
+        continue;
+      effect.value = other.value;
+      break;
+    }
+  }
+}
+
 bool Recorder::effects_are_undone() {
   std::unordered_set<PyObject*> variables;
   for (size_t n = 0; n < effects_.size(); ++n) {
@@ -637,6 +663,10 @@ Provenance::Answer Recorder::origin(PyObject* object) {
       answer.origin = Origin::kTensor;
       answer.value = *trace_->find(tensor);
     }
+    return answer;
+  }
+  if (PyTraceBack_Check(object)) {  // frames that have ended are made again without what they held
+    answer.origin = has_ends_ ? Origin::kUnknown : Origin::kMade;
     return answer;
   }
   if (known) switch (known->cls) {
@@ -717,6 +747,7 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
 
   Segment& segment = *segment_;
   RecipeWriter writer(*this);
+  if (uses_func_) forget_wrappers();
   for (Pending& pending : effects_) {
     Effect effect;
     effect.kind = pending.kind;

@@ -58,7 +58,7 @@ class Recorder final : public Semantics, public Provenance {
   void enter_frame(Activation& activation);
   void finished(PyObject* generator);    ///< it returned: its end runs no code any more
   void resumed(Activation& activation);  ///< a generator
-  void thrown(Frame* frame);             ///< an exception goes into a generator
+  bool thrown(Frame* frame);             ///< an exception goes into a generator; true: what it does there is recorded
   static PyObject* on_death(PyObject* capsule, PyObject* reference);
 
   /// Ends the recording. nullptr: it cannot be repeated (see failure()). Everything pending is computed; throws
@@ -203,6 +203,7 @@ class Recorder final : public Semantics, public Provenance {
   void leave_trace();  ///< nothing where it was left for a call that is not recorded: an object that ends there may end
                        ///< the recording
   bool is_constant_tuple(PyObject* object);
+  void forget_wrappers();
   bool effects_are_undone();
   bool holds_what_it_held(PyObject* dict, PyObject* key);
 
@@ -212,6 +213,7 @@ class Recorder final : public Semantics, public Provenance {
              const char* where, bool as_it_was = false);
   void adopt_result(Activation& self, PyObject* object,
                     const std::string& where);  ///< of a call: known, fresh, or stop_record
+  void enter_elements(PyObject* container);     ///< tuples that C code has made for a list or tuple
   void enter_outside(PyObject* object, SourceId source);
   void resolve_source(SourceId source);
   void resolve(PyObject* object);      ///< floating: a kResolve step, with its parents
@@ -227,6 +229,7 @@ class Recorder final : public Semantics, public Provenance {
   void guard_function(PyFunctionObject* function);
   void guard_cell(PyObject* cell);
   void guard_partial(PyObject* partial);
+  void bind_operator(PyObject* owner, PyObject* name);  ///< torch.ops.mine.op, before its attribute is read
   void guard_callee(PyObject* object);
   void enter_receiver(PyObject* method, PyObject* bound);
   void guard_reference(PyObject* reference);                 ///< a weak one
@@ -256,6 +259,7 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* new_number(PyObject* value, types::Expr expr);  ///< a fresh int (of 64 bits) that carries the expression
   std::optional<types::Expr> computed(int which, PyObject* left, PyObject* right);
   std::optional<bool> known_truth(PyObject* tensor);
+  int assert_truth(Activation& self, PyObject* tensor, bool wanted);
   bool has_known_data(PyObject* tensor);                                                  ///< the same in each call
   std::optional<bool> equal_elements(Activation& self, PyObject* left, PyObject* right);  ///< nothing: not only ints
   /// A tuple or list that is made here, of ints, some of them symbols.
@@ -295,6 +299,7 @@ class Recorder final : public Semantics, public Provenance {
   bool claim(graph::ValueId input);  ///< a tensor that an operator met before any primitive; false: from nowhere
   /// Whoever walks this iterator gets the very objects that Python code gave to it.
   static bool only_keeps(PyObject* iterator, int depth = 0);
+  static bool runs_no_python(PyObject* iterator, int depth = 0);  ///< one of C that walks and calls nothing else
   /// While C code copies what an iterator gives into a list or tuple.
   struct Keeping {
     Keeping(Recorder& recorder, Activation& self, PyObject* source) : keeper(recorder.keeper_), before(keeper) {
@@ -310,6 +315,7 @@ class Recorder final : public Semantics, public Provenance {
   bool usable_key(Activation& self, PyObject* key);  ///< C code asks for its hash, or for the number it stands for
   /// Whether C code may take all elements of `object`; guards which they are, not what is in them.
   bool takes_apart(Activation& self, PyObject* object);
+  bool made_here(const at::Tensor& tensor) const;
   bool usable_tensor(PyObject* tensor, const char* place);  ///< a plain tensor that the trace knows or takes in
   bool slot_known(Activation& self, PyObject* object);      ///< the slots of its type are known
   /// Whether a slot of the object, `method` for Python, may be used: what it reads is guarded. C code keeps the content
@@ -333,7 +339,12 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* call_partial(Activation& self, PyObject* partial, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_numpy(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_getter(Activation& self, PyObject* getter, PyObject* of);  ///< operator.itemgetter(...)(of) ...
-  PyObject* call_reference(Activation& self, PyObject* reference);          ///< weakref.ref, from outside
+  /// generator.send, throw, close
+  PyObject* call_generator(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                           PyObject* kwnames, PyObject* generator);
+  PyObject* call_reference(Activation& self, PyObject* reference);  ///< weakref.ref, from outside
+  PyObject* call_func(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  PyObject* make_reference(PyObject* referent);  ///< weakref.ref(referent)
   PyObject* call_unrecorded(PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   /// What tells others (warnings, print, logging), who may be Python code. nullptr: it raised, and the recording ends.
   PyObject* call_telling(Activation& self, const char* name, PyObject* callable, PyObject* const* args, size_t nargsf,
@@ -461,6 +472,11 @@ class Recorder final : public Semantics, public Provenance {
     bool asks_for_saved;
     std::string why;  // not empty: it has failed
   };
+  bool uses_func_ = false;  // there are, or were, wrappers of torch.func
+  int func_depth_ = 0;      // its transforms that are under way
+  int checkpoint_depth_ = 0;
+  uint32_t checkpoints_ = 0;        // regions of torch.utils.checkpoint so far
+  std::vector<Ref> throwing_;       // generators that a throw or close of the program may enter
   Rehearsal* rehearsal_ = nullptr;  // of a backward
   std::vector<Pending> effects_;
   std::vector<std::pair<int, PyObject*>> entry_slots_;  // what each local held when the segment began (borrowed, held)

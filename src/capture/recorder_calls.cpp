@@ -31,32 +31,16 @@ bool is_operator(PyTypeObject* type) {
   return reinterpret_cast<PyObject*>(type) == one || reinterpret_cast<PyObject*>(type) == packet;
 }
 
-/// What it says of a device holds as long as the process lives.
-bool tells_of_a_device(PyObject* function) {
-  static PyObject* const capability = lasting("torch.cuda", "get_device_capability");
-  static PyObject* const name = lasting("torch.cuda", "get_device_name");
-  return function == capability || function == name;
-}
-
 bool is_getter(PyTypeObject* type) {
   for (const char* name : {"operator.itemgetter", "operator.attrgetter", "operator.methodcaller"})
     if (strcmp(type->tp_name, name) == 0) return true;
   return false;
 }
 
-bool is_text(PyObject* object, std::string_view text) {
-  return object && PyUnicode_Check(object) && PyUnicode_CompareWithASCIIString(object, text.data()) == 0;
-}
-
 /// torch.compiler.disable has marked it: it runs as in eager, and so does all that it calls.
 bool is_disabled(PyFunctionObject* function) {
   static PyObject* const mark = PyUnicode_InternFromString("_torchdynamo_disable");
   return function->func_dict && PyDict_GetItemWithError(function->func_dict, mark) == Py_True;
-}
-
-/// torch.compiler.graph_break is one of its names.
-bool asks_for_a_break(PyFunctionObject* function) {
-  return is_text(function->func_qualname, "graph_break") && is_text(function->func_module, "torch._dynamo.decorators");
 }
 
 /// Optimizers ask for breaks around a step that TorchDynamo could not hold.
@@ -67,21 +51,18 @@ bool is_torch_itself(PyFunctionObject* function) {
   return text && (strcmp(text, "torch") == 0 || strncmp(text, "torch.", 6) == 0);
 }
 
-bool is_import_module(PyFunctionObject* function) {
-  return is_text(function->func_qualname, "import_module") && is_text(function->func_module, "importlib");
-}
-
-/// logging.Logger._log, where every message of an enabled logger goes.
-bool is_log(PyFunctionObject* function) {
-  return is_text(function->func_qualname, "Logger._log") && is_text(function->func_module, "logging");
-}
-
-/// torch.compiler.is_compiling and its other names.
-bool asks_for_a_compiler(PyFunctionObject* function) {
-  if (!is_text(function->func_qualname, "is_compiling") && !is_text(function->func_qualname, "is_dynamo_compiling"))
-    return false;
-  for (const char* module : {"torch.compiler", "torch._utils", "torch._dynamo.external_utils"})
-    if (is_text(function->func_module, module)) return true;
+/// torch.compiler.allow_in_graph has marked it, or one of its callers. It is recorded like any other function; only
+/// what it says to TorchDynamo is not meant.
+bool is_allowed_in_graph(const Activation& frame) {
+  const Ref name = Ref::take(PyUnicode_FromString("torch._dynamo.trace_rules"));
+  const Ref rules = Ref::take(PyImport_GetModule(name.get()));  // not imported: nobody has marked anything
+  const Ref marked = Ref::take(rules ? PyObject_GetAttrString(rules.get(), "_allowed_callable_ids") : nullptr);
+  const Ref ids = Ref::take(marked ? PyObject_GetAttrString(marked.get(), "function_ids") : nullptr);
+  PyErr_Clear();
+  for (const Activation* at = &frame; at && ids && PySet_Check(ids.get()); at = at->outer()) {
+    const Ref id = Ref::take(PyLong_FromVoidPtr(at->function()));
+    if (PySet_Contains(ids.get(), id.get()) > 0) return true;
+  }
   return false;
 }
 
@@ -233,28 +214,44 @@ PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject
       builds_node(args + 1, total_count(nargsf, kwnames) - 1) && !is_rehearsable(args[0]))
     return stop(self, Stop::kAutogradFunction,
                 reinterpret_cast<PyTypeObject*>(args[0])->tp_name + why_not_rehearsed(args[0]));
-  if (is_disabled(reinterpret_cast<PyFunctionObject*>(function)))
-    return stop(self, Stop::kDisabled, callable_name(function));
-  if (asks_for_a_break(reinterpret_cast<PyFunctionObject*>(function)) && !is_torch_itself(self.function()))
+  auto* const python = reinterpret_cast<PyFunctionObject*>(function);
+  const FunctionClass cls = function_class(python);
+  if (is_disabled(python)) return stop(self, Stop::kDisabled, callable_name(function));
+  if (cls == FunctionClass::kBreak && !is_torch_itself(self.function()) && !is_allowed_in_graph(self))
     return stop(self, Stop::kAsked, callable_name(function));
-  guard_function(reinterpret_cast<PyFunctionObject*>(function));
-  // torch's own code computes in eager's ways: optimizers, encoders with padding, hooks.
-  if (tells_of_compiler && asks_for_a_compiler(reinterpret_cast<PyFunctionObject*>(function)) &&
-      !is_torch_itself(self.function()) && total_count(nargsf, kwnames) == 0) {
-    has_told_ = true;
-    return Py_NewRef(Py_True);
+  guard_function(python);
+  const size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)), count = total_count(nargsf, kwnames);
+  switch (cls) {
+    case FunctionClass::kInlined:
+    case FunctionClass::kBreak:
+      break;
+    case FunctionClass::kIsCompiling:
+      // torch's own code computes in eager's ways: optimizers, encoders with padding, hooks.
+      if (!tells_of_compiler || is_torch_itself(self.function()) || count > 0) break;
+      has_told_ = true;
+      return Py_NewRef(Py_True);
+    case FunctionClass::kImport: {
+      if (kwnames || count == 0 || !std::all_of(args, args + count, is_value)) break;
+      std::for_each(args, args + count, [&](PyObject* arg) { specialise(arg); });
+      PyObject* const module = call_unrecorded(function, args, nargsf, kwnames);
+      if (module) return imported(self, module, args[0]);
+      PyErr_Clear();
+      return stop(self, Stop::kImport, "");
+    }
+    case FunctionClass::kDifferentiate:
+      if (uses_func_) return call_func(self, function, args, nargsf, kwnames);
+      break;
+    case FunctionClass::kBookkeeping:
+      return call_unrecorded(function, args, nargsf, kwnames);
+    case FunctionClass::kClearFrames:
+      if (count == 1 && !is_outside(args[0])) return call_unrecorded(function, args, nargsf, kwnames);
+      break;
+    case FunctionClass::kLog:
+      return call_log(self, function, args, nargsf, kwnames);
+    case FunctionClass::kDeviceName:
+      if (positional > 0 && args[0] != Py_None) return call_of_a_device(self, function, args, nargsf, kwnames);
+      break;
   }
-  if (is_import_module(reinterpret_cast<PyFunctionObject*>(function)) && !kwnames && PyVectorcall_NARGS(nargsf) > 0 &&
-      std::all_of(args, args + PyVectorcall_NARGS(nargsf), is_value)) {
-    std::for_each(args, args + PyVectorcall_NARGS(nargsf), [&](PyObject* arg) { specialise(arg); });
-    PyObject* module = call_unrecorded(function, args, nargsf, kwnames);
-    if (module) return imported(self, module, args[0]);
-    PyErr_Clear();
-    return stop(self, Stop::kImport, "");
-  }
-  if (is_log(reinterpret_cast<PyFunctionObject*>(function))) return call_log(self, function, args, nargsf, kwnames);
-  if (tells_of_a_device(function) && PyVectorcall_NARGS(nargsf) > 0 && args[0] != Py_None)
-    return call_of_a_device(self, function, args, nargsf, kwnames);
   PyObject* result = PyObject_Vectorcall(function, args, nargsf, kwnames);
   if (result && active_) {
     if (PyGen_CheckExact(result) && !info(result))
@@ -310,7 +307,7 @@ void Recorder::guard_callee(PyObject* object) {
 void Recorder::enter_receiver(PyObject* method, PyObject* bound) {
   if (!bound || !is_outside(method) || is_value(bound)) return;
   if (floating(method)) pin(method);
-  if (!info(bound) && !(is_tensor(bound) && trace_->made_here(tensor_of(bound))))
+  if (!info(bound) && !(is_tensor(bound) && made_here(tensor_of(bound))))
     enter_outside(bound, guards().sources.pinned(source_of(method), nullptr));
   pin(bound);
 }
@@ -410,8 +407,7 @@ PyObject* Recorder::call_partial(Activation& self, PyObject* callable, PyObject*
   return call(self, partial->function, all.data() + 1, total | PY_VECTORCALL_ARGUMENTS_OFFSET, names.get());
 }
 
-// What operator's getters do for an object, as the language says it. Of what they are made, they tell for pickle. A
-// stop must come before anything was done: what takes several steps is known not to run code, or stops at once.
+// What operator's getters do for an object, as the language says it. Of what they are made, they tell for pickle.
 PyObject* Recorder::call_getter(Activation& self, PyObject* getter, PyObject* of) {
   const std::string_view type = Py_TYPE(getter)->tp_name;
   if (floating(getter)) pin(getter);
@@ -420,35 +416,29 @@ PyObject* Recorder::call_getter(Activation& self, PyObject* getter, PyObject* of
   if (!reduced) return nullptr;
   PyObject* const parts = PyTuple_GET_ITEM(reduced.get(), 1);
   const Py_ssize_t count = PyTuple_GET_SIZE(parts);
-  PyObject* const first = PyTuple_GET_ITEM(parts, 0);
+  PyObject* const first = count > 0 ? PyTuple_GET_ITEM(parts, 0) : nullptr;
   bool is_known = true;  // one from outside holds what no read has shown
   for (Py_ssize_t k = 0; k < count && is_outside(getter); ++k)
     is_known = is_known && (is_value(PyTuple_GET_ITEM(parts, k)) || info(PyTuple_GET_ITEM(parts, k)));
-  if (is_known && type == "operator.itemgetter") {
-    if (count == 1) return load_item(self, of, first);
-    if (PyTuple_CheckExact(of) || PyList_CheckExact(of) || PyDict_CheckExact(of)) {
-      Ref made = Ref::take(PyTuple_New(count));
-      for (Py_ssize_t k = 0; made && k < count; ++k) {
-        PyObject* const item = load_item(self, of, PyTuple_GET_ITEM(parts, k));
-        if (!item || item == kStop) return item;
-        PyTuple_SET_ITEM(made.get(), k, item);
-      }
-      if (made && active_) enter_made(made.get());
-      return made.release();
-    }
-  }
+  if (is_known && type == "operator.itemgetter" && count == 1) return load_item(self, of, first);
   if (is_known && type == "operator.attrgetter" && count == 1 && !strchr(PyUnicode_AsUTF8(first), '.'))
     return load_attr(self, of, first);
-  if (is_known && type == "operator.methodcaller" && PyType_Check(PyTuple_GET_ITEM(reduced.get(), 0))) {
-    PyObject* const descriptor = _PyType_Lookup(Py_TYPE(of), first);
-    if (descriptor && (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR)) {
-      PyObject* const method = load_attr(self, of, first);
-      if (!method || method == kStop) return method;
-      const Ref held = Ref::take(method);
-      std::vector<PyObject*> all = with_gap(&PyTuple_GET_ITEM(parts, 1), static_cast<size_t>(count - 1));
-      return call(self, method, all.data() + 1, static_cast<size_t>(count - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                  nullptr);
+  static PyObject* const call_name = PyUnicode_InternFromString("__call__");
+  PyObject* const in_python = substitute_of(_PyType_Lookup(Py_TYPE(getter), call_name));
+  if (is_known && in_python) {
+    std::vector<PyObject*> all{nullptr, of};
+    all.insert(all.end(), &PyTuple_GET_ITEM(parts, 0), &PyTuple_GET_ITEM(parts, 0) + count);
+    Ref names;
+    if (PyObject* const maker = PyTuple_GET_ITEM(reduced.get(), 0); is_partial(maker)) {  // with keywords
+      auto* const partial = reinterpret_cast<PartialObject*>(maker);
+      names = Ref::take(PySequence_Tuple(partial->keywords));
+      all.insert(all.begin() + 2, PyTuple_GET_ITEM(partial->args, 0));  // the method's name
+      for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(names.get()); ++k)
+        all.push_back(PyDict_GetItem(partial->keywords, PyTuple_GET_ITEM(names.get(), k)));
     }
+    const size_t positional = all.size() - 1 - static_cast<size_t>(names ? PyTuple_GET_SIZE(names.get()) : 0);
+    if (!info(in_python)) enter_outside(in_python, guards().sources.pinned({}, nullptr));
+    return call(self, in_python, all.data() + 1, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, names.get());
   }
   return stop(self, Stop::kOpaqueCall, callable_name(getter));
 }
@@ -460,6 +450,45 @@ PyObject* Recorder::call_reference(Activation& self, PyObject* reference) {
     return stop(self, Stop::kOpaqueCall, "weakref.ref");
   guard_reference(reference);
   return Py_NewRef(referent);
+}
+
+// Its frame comes through the hook, where it is resumed.
+PyObject* Recorder::call_generator(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                                   PyObject* kwnames, PyObject* generator) {
+  const size_t count = total_count(nargsf, kwnames);
+  if (!generator || !is_made(generator) || is_older(generator))
+    return stop(self, Stop::kOutsideIterator, callable_name(callable));
+  for (size_t i = 0; i < count; ++i)
+    if (!slot_known(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+  const size_t before = throwing_.size();
+  if (!callable_name(callable).ends_with(".send"))
+    for (Ref at = Ref::share(generator); at && PyGen_CheckExact(at.get());) {  // and whoever they delegate to
+      Ref inner = Ref::take(PyObject_GetAttrString(at.get(), "gi_yieldfrom"));
+      throwing_.push_back(std::exchange(at, std::move(inner)));
+    }
+  PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+  throwing_.resize(before);
+  if (result && active_ && !is_value(result) && !info(result))
+    adopt(self, result, Source::Kind::kItem, generator, nullptr, -1, Py_TYPE(generator)->tp_name);
+  return result;
+}
+
+// A transform's own steps run natively: what its wrappers stand around are tensors that the trace knows, and the
+// operators that come out at the bottom are recorded.
+PyObject* Recorder::call_func(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                              PyObject* kwnames) {
+  const std::string name = callable_name(callable);
+  const size_t count = total_count(nargsf, kwnames);
+  const bool begins = name.ends_with("_increment_nesting"), ends = name.ends_with("_decrement_nesting");
+  for (size_t i = 0; i < count; ++i)
+    if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+  if (symbolic_) symbolic_->give_up("torch.func counts with plain sizes");
+  if (begins) ++func_depth_;
+  uses_func_ = uses_func_ || begins;
+  PyObject* result = torch_leaf(self, name, {args, count},
+                                [&](PyObject* const*) { return PyObject_Vectorcall(callable, args, nargsf, kwnames); });
+  if (ends && func_depth_ > 0) --func_depth_;
+  return result;
 }
 
 // As eager makes it: neither its operators nor its frames are part of the recording.
@@ -734,8 +763,8 @@ PyObject* Recorder::call_pure(Activation& self, PyObject* callable, PyObject* co
   }
   // Text of a tensor, order among tensors: their data. A sum of tensors is only operators.
   std::string pure_name = callable_name(callable);
-  bool adds = pure_name == "sum" || pure_name == "all" || pure_name == "any" ||
-              pure_name.find("_has_torch") != std::string::npos ||
+  bool adds = pure_name == "sum" || pure_name == "_functools.reduce" || pure_name == "dict.fromkeys" ||
+              pure_name == "all" || pure_name == "any" || pure_name.find("_has_torch") != std::string::npos ||
               pure_name.find("unwrap_if_dead") != std::string::npos;
   for (size_t i = 0; i < count && !adds; ++i)
     if (is_tensor(args[i])) return stop(self, Stop::kTensorData, pure_name);
@@ -771,6 +800,13 @@ static bool is_as_tensor(PyObject* callable, PyObject* const* args, size_t count
   return true;
 }
 
+/// x.new(2, 3), x.new(y.size()): memory, and no data.
+static bool is_new_of_sizes(PyObject* callable, PyObject* const* args, size_t count) {
+  if (!callable_name(callable).ends_with("Tensor.new")) return false;
+  if (count == 1 && Py_TYPE(args[0]) == size_type()) return true;
+  return std::all_of(args, args + count, [](PyObject* arg) { return PyLong_CheckExact(arg); });
+}
+
 /// x.requires_grad_(...), where that changes nothing.
 static bool is_as_required(PyObject* tensor, const std::string& name, PyObject* const* args, size_t count) {
   if (!name.ends_with("Tensor.requires_grad_") || count > 1 || (count == 1 && !PyBool_Check(args[0]))) return false;
@@ -794,6 +830,24 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
   PyObject* first = bound ? bound : count ? args[0] : nullptr;
   enter_receiver(callable, bound);
   if (cls == CallClass::kOpaque && is_as_tensor(callable, args, count)) cls = CallClass::kTorch;
+  if (cls == CallClass::kOpaque && func_depth_ > 0 && first && is_tensor(first) && is_wrapped(tensor_of(first)) &&
+      callable_name(callable).ends_with("Tensor.requires_grad_"))  // of a wrapper, which ends with its transform
+    cls = CallClass::kTorch;
+  if (cls == CallClass::kOpaque && first &&
+      is_new_of_sizes(callable, args + (bound ? 0 : 1), count - (bound ? 0 : 1))) {
+    std::vector<PyObject*> all(args, args + count);
+    if (bound) all.insert(all.begin(), bound);
+    for (PyObject* operand : all)
+      if (!torch_operand(self, operand)) return stop(self, unreadable_stop_, unreadable_detail_);
+    // torch's own asks a tensor for its device in a way that one which is not computed yet cannot answer
+    return torch_leaf(self, callable_name(callable), all, [&](PyObject* const* of) {
+      static PyObject* const name = PyUnicode_InternFromString("new_empty");
+      static PyObject* const none = PyLong_FromLong(0);
+      PyObject* const of_no_sizes[] = {of[0], none};
+      return all.size() == 1 ? PyObject_VectorcallMethod(name, of_no_sizes, 2, nullptr)
+                             : PyObject_VectorcallMethod(name, of, all.size(), nullptr);
+    });
+  }
   switch (cls) {
     case CallClass::kOpaque:
       if (first && is_tensor(first) &&
@@ -889,6 +943,8 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       }
       return fresh;
     }
+    case CallClass::kResume:
+      return call_generator(self, callable, args, nargsf, kwnames, first);
     case CallClass::kNext: {
       PyObject* result = next(self, first);
       if (result || PyErr_Occurred()) return result;
@@ -959,6 +1015,12 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
     case CallClass::kStateWord:
       return raw();
     case CallClass::kState: {
+      if (const std::string name = callable_name(callable);
+          func_depth_ > 0 && (name.find("functorch") != name.npos || name.find("_saved_tensors_hooks") != name.npos)) {
+        PyObject* result = raw();  // the program itself has made it so
+        if (result && !is_value(result) && !info(result)) enter_made(result);
+        return result;
+      }
       for (size_t i = 0; i < count; ++i) {
         specialise(args[i]);
         if (is_outside(args[i])) {
@@ -1020,6 +1082,17 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
         enter(result, entry);
       }
       return result;
+    }
+    case CallClass::kFunc:
+      return call_func(self, callable, args, nargsf, kwnames);
+    case CallClass::kCheckpoint: {
+      const bool enters = callable_name(callable).ends_with("enter_checkpoint");
+      checkpoint_depth_ += enters ? 1 : -1;
+      if (enters && checkpoint_depth_ == 1) ++checkpoints_;
+      const uint32_t region = checkpoint_depth_ > 0 ? checkpoints_ : 0;  // of regions inside of others, the outer one
+      trace_->set_checkpoint(region);
+      if (symbolic_) symbolic_->trace().set_checkpoint(region);
+      return raw();
     }
     case CallClass::kWarn:
       return call_warning(self, callable, args, nargsf, kwnames);

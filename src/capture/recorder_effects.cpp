@@ -58,7 +58,8 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
     return result;
   }
   if (!is_outside(target)) return stop(self, Stop::kUnknownObject, name);
-  if (kwnames || name.find("__init__") != std::string::npos) return stop(self, Stop::kEffect, name);
+  if (PyExceptionInstance_Check(target) || kwnames || name.find("__init__") != std::string::npos)
+    return stop(self, Stop::kEffect, name);
   // The methods of OrderedDict call those of a subclass, which would be repeated by themselves.
   if (PyODict_Check(target))
     for (const char* method :
@@ -76,30 +77,34 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
   if (strcmp(Py_TYPE(target)->tp_name, "collections.deque") == 0 && reads) return stop(self, Stop::kEffect, name);
   if (reads && !sets_one_key) guard_all(self, target);
   snapshot(target);
+  // Repeated through the type's own method, on whatever object stands there at replay.
+  Ref method = Ref::take(unbound(callable));
+  if (!method) return stop(self, Stop::kEffect, name);
+  const auto is_copied = [&](PyObject* arg) { return cls == CallClass::kEffectCopy && !is_value(arg); };
+  // At once, and not one by one: code of the program that runs meanwhile could change the target.
+  const auto is_walked = [&](PyObject* arg) { return PyIter_Check(arg) && is_made(arg) && runs_no_python(arg); };
+  for (size_t i = first; i < count; ++i)
+    if (is_copied(args[i]) && !PyDict_Check(args[i]) && !PyList_Check(args[i]) && !PyTuple_Check(args[i]) &&
+        !PyAnySet_Check(args[i]) && !is_walked(args[i]))
+      return stop(self, Stop::kEffect, name);
   // What is copied is copied now; the container it comes from may change later.
   std::vector<Ref> frozen;
-  std::vector<PyObject*> repeated{target};
+  std::vector<PyObject*> repeated{target}, now(args, args + count);
   for (size_t i = first; i < count; ++i) {
     PyObject* arg = args[i];
-    if (cls == CallClass::kEffectCopy && !is_value(arg)) {
-      Ref copy;
-      if (PyDict_Check(arg))
-        copy = Ref::take(plain_copy(arg));
-      else if (PyList_Check(arg) || PyTuple_Check(arg) || PyAnySet_Check(arg))
-        copy = Ref::take(PySequence_List(arg));
-      else
-        return stop(self, Stop::kEffect, name);
+    if (is_copied(arg)) {
+      Ref copy = Ref::take(PyDict_Check(arg) ? plain_copy(arg) : PySequence_List(arg));
       if (!copy) return nullptr;
-      enter_made(copy.get());
+      if (is_walked(arg)) now[i] = copy.get();
+      if (active_) enter_made(copy.get());
+      if (active_) enter_elements(copy.get());
       arg = copy.get();
       frozen.push_back(std::move(copy));
     }
     repeated.push_back(arg);
   }
-  // Repeated through the type's own method, on whatever object stands there at replay.
-  Ref method = Ref::take(unbound(callable));
-  if (!method) return stop(self, Stop::kEffect, name);
-  PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+  PyObject* result = PyObject_Vectorcall(callable, now.data(), count, kwnames);
+  if (!active_) return result;
   if (!result) return nullptr;
   const int number = record_call(method.get(), repeated.data(), repeated.size());
   if (number >= 0) effects_[static_cast<size_t>(number)].takes_out = takes_out(target, name);

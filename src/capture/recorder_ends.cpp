@@ -119,13 +119,16 @@ void Recorder::resumed(Activation& activation) {
   if (active_ && !info(generator) && ends_with_code(generator)) invalidate_by_end(Py_TYPE(generator)->tp_name);
 }
 
-// An exception is thrown into a generator, and CPython runs what its handlers do: that is not recorded. A generator
-// that ends gets a GeneratorExit.
-void Recorder::thrown(Frame* frame) {
+// Where the program throws an exception into a generator, what its handlers do is recorded. A generator that ends gets
+// a GeneratorExit: CPython runs what it does then, unseen.
+bool Recorder::thrown(Frame* frame) {
+  const auto is_entered = [&](const Ref& generator) { return generator.get() == frame_generator(frame); };
+  if (std::any_of(throwing_.begin(), throwing_.end(), is_entered)) return active_;
   const ErrorAside aside;
   const bool ends = aside.type() && PyErr_GivenExceptionMatches(aside.type(), PyExc_GeneratorExit);
   const bool is_generator = (frame_code(frame)->co_flags & CO_GENERATOR) != 0;
   if (active_ && !(ends && is_generator && !ends_with_code(frame_generator(frame)))) invalidate_by_end("it ends here");
+  return false;
 }
 
 bool Recorder::watch_death(PyObject* object) {

@@ -104,8 +104,7 @@ static bool is_tensor_view(const char* name) {
 
 PyObject* Recorder::tensor_attr(Activation& self, PyObject* tensor, PyObject* name, bool* handled) {
   *handled = true;
-  if (!is_plain_tensor(tensor)) return stop(self, Stop::kTensorSubclass, Py_TYPE(tensor)->tp_name);
-  if (!touch_tensor(tensor)) return stop(self, Stop::kUnknownTensor, "an unknown place");
+  if (!usable_tensor(tensor, "an unknown place")) return stop(self, unreadable_stop_, unreadable_detail_);
   const char* text = PyUnicode_AsUTF8(name);
   if (is_tensor_property(text)) {
     PyObject* result = PyObject_GetAttr(tensor, name);
@@ -232,6 +231,24 @@ static Py_ssize_t named_field(PyObject* owner, PyObject* name) {
   return index >= 0 && index < PyTuple_GET_SIZE(owner) && inherits(type, "__getitem__", &PyTuple_Type) ? index : -1;
 }
 
+/// torch.ops, torch.ops.aten, torch.ops.aten.add: they look for an operator when they are asked for it the first time.
+static bool binds_operators(PyTypeObject* type) {
+  if (!is_python_class(type)) return false;
+  const std::string_view name = type->tp_name;
+  return name == "_Ops" || name == "_OpNamespace" || name == "OpOverloadPacket";
+}
+
+// They do so now, and never again, whatever becomes of this recording.
+void Recorder::bind_operator(PyObject* owner, PyObject* name) {
+  PyObject* const dict = instance_dict(owner);
+  if (!dict || PyDict_GetItemWithError(dict, name) || _PyType_Lookup(Py_TYPE(owner), name)) return PyErr_Clear();
+  Hooked nobody(nullptr);
+  trace_->leave();
+  const Ref found = Ref::take(PyObject_GetAttr(owner, name));
+  PyErr_Clear();
+  if (active_) trace_->enter();
+}
+
 PyObject* Recorder::load_attr(Activation& self, PyObject* owner, PyObject* name) {
   if (!active_) return Semantics::load_attr(self, owner, name);
   if (rehearsal_ && owner == rehearsal_->context && PyUnicode_CompareWithASCIIString(name, "saved_tensors") == 0) {
@@ -253,6 +270,7 @@ PyObject* Recorder::load_attr(Activation& self, PyObject* owner, PyObject* name)
     Ref index = Ref::take(PyLong_FromSsize_t(field));
     return index ? load_item(self, owner, index.get()) : nullptr;
   }
+  if (binds_operators(Py_TYPE(owner))) bind_operator(owner, name);
   int member = guard_attr(self, owner, name, Reader::kTags);
   if (member == kStopStatus) return kStop;
   PyObject* result = Semantics::load_attr(self, owner, name);
@@ -303,8 +321,7 @@ int Recorder::load_method(Activation& self, PyObject* owner, PyObject* name, PyO
     PyObject* descriptor = _PyType_Lookup(type, name);
     if (descriptor && (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR)) {
       if (is_tensor(owner)) {
-        if (!is_plain_tensor(owner)) return stop_status(self, Stop::kTensorSubclass, type->tp_name);
-        if (!touch_tensor(owner)) return stop_status(self, Stop::kUnknownTensor, "an unknown place");
+        if (!usable_tensor(owner, "an unknown place")) return stop_status(self, unreadable_stop_, unreadable_detail_);
         if (PyObject* dict = is_outside(owner) ? instance_dict(owner) : nullptr)
           guard_key(self, dict, name, owner, source_of(owner));  // one of the object's own comes first
       } else if (guard_attr(self, owner, name, Reader::kFixes) == kStopStatus) {
@@ -376,6 +393,12 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
         self, Stop::kEffect,
         std::string("an assignment to an attribute of the class ") + reinterpret_cast<PyTypeObject*>(owner)->tp_name);
   if (!slot_known(self, owner)) return stop_status(self, unreadable_stop_, unreadable_detail_);
+  // C code calls the methods of a descriptor that the class, whose version is guarded, holds.
+  if (PyObject* setter = _PyType_Lookup(Py_TYPE(owner), name);
+      setter && Py_TYPE(setter)->tp_descr_set && is_python_class(Py_TYPE(setter)) && !info(setter)) {
+    enter_outside(setter, guards().sources.pinned({}, name));
+    guard_class(setter);
+  }
   if (is_made(owner)) {
     guard_type(Py_TYPE(owner));
     return Semantics::store_attr(self, owner, name, value);

@@ -1,11 +1,15 @@
 // Operators, iteration, imports and the containers a frame fills; operands of torch calls.
 #include <opcode.h>
+#include <torch/csrc/Exceptions.h>
 
+#include "capture/evaluator.h"
 #include "capture/faults.h"
 #include "capture/hook.h"
+#include "capture/opcodes.h"
 #include "capture/recorder.h"
 #include "capture/recorder_torch_internal.h"
 #include "capture/script.h"
+#include "capture/substitutes.h"
 #include "capture/tensor_meta.h"
 #include "ops/ranges.h"
 
@@ -43,7 +47,7 @@ void Recorder::set_place(Activation& self) {
   Activation* place = &self;
   while (place && place != &root_) {
     const char* file = PyUnicode_AsUTF8(place->code()->co_filename);
-    if (strncmp(file, torch_folder().c_str(), torch_folder().size()) != 0) break;
+    if (strncmp(file, torch_folder().c_str(), torch_folder().size()) != 0 && !is_substitute(place->function())) break;
     place = place->outer();
   }
   if (!place) place = &self;
@@ -104,9 +108,9 @@ void Recorder::adopt_torch(Activation& self, PyObject* result, const std::string
   if (!active_ || is_value(result)) return;
   if (is_tensor(result)) {
     const at::Tensor& tensor = tensor_of(result);
-    if (!info(result) && !trace_->made_here(tensor))
+    if (!info(result) && !made_here(tensor))
       invalidate(self, Stop::kUnknownTensor, name);
-    else if (!info(result) && tensor.is_leaf() && tensor.requires_grad() && !tensor.is_view())
+    else if (!info(result) && tensor.is_leaf() && tensor.requires_grad() && !tensor.is_view() && !is_wrapped(tensor))
       invalidate(self, Stop::kTensorAttribute, "requires_grad");
     return;
   }
@@ -115,6 +119,15 @@ void Recorder::adopt_torch(Activation& self, PyObject* result, const std::string
     enter_made(result);
     for (Py_ssize_t i = 0; depth < 4 && i < PySequence_Fast_GET_SIZE(result); ++i)
       adopt_torch(self, PySequence_Fast_GET_ITEM(result, i), name, depth + 1);
+    return;
+  }
+  if (PyDict_CheckExact(result)) {  // of _group_tensors_by_device_and_dtype
+    enter_made(result);
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; depth < 4 && PyDict_Next(result, &at, &key, &value);) {
+      adopt_torch(self, key, name, depth + 1);
+      adopt_torch(self, value, name, depth + 1);
+    }
     return;
   }
   adopt_result(self, result, name);
@@ -484,11 +497,57 @@ std::optional<bool> Recorder::known_truth(PyObject* tensor) {
   return value ? ops::known_truth(symbolic_->trace().graph(), *value) : std::nullopt;
 }
 
+/// What an assert statement at this instruction wants of its condition; nothing: it is none.
+static std::optional<bool> asserted(const Activation& self) {
+  const CodeText& text = self.text();
+  const Instruction* at = &text.instructions[self.next()];
+  if (std::string_view(at->row->name) == "TO_BOOL" && at->after < text.count) at = &text.instructions[at->after];
+  const std::string_view name = at->row->name;
+  const bool if_true = name.ends_with("_IF_TRUE"), if_false = name.ends_with("_IF_FALSE");
+  if (!name.starts_with("POP_JUMP_") || name.find("BACKWARD") != name.npos || (!if_true && !if_false)) return {};
+  const auto raises = [&](int index) {
+    return index < text.count && std::string_view(text.instructions[index].row->name) == "LOAD_ASSERTION_ERROR";
+  };
+  if (raises(at->after)) return if_true;
+  return raises(at->after + at->argument) ? std::optional(if_false) : std::nullopt;
+}
+
+// The graph checks it. Where that fails at a replay, eager makes the call again, and raises what the statement says. On
+// a GPU a check that fails ends the process: there it is a branch like any other.
+int Recorder::assert_truth(Activation& self, PyObject* tensor, bool wanted) {
+  int found = -1;
+  try {
+    Hooked nobody(nullptr);
+    trace_->flush("an assert statement");
+    trace_->leave();
+    found = Semantics::truth(self, tensor);
+    if (active_) trace_->enter();
+  } catch (...) {  // an operator before it raises
+    if (!PyErr_Occurred()) torch::translate_exception_to_python(std::current_exception());
+  }
+  if (found < 0) {
+    const ErrorAside aside;
+    invalidate(self, Stop::kRaised, "assert");
+    return found;
+  }
+  if ((found == 1) != wanted || !active_) return active_ ? stop_status(self, Stop::kTensorBranch, "") : found;
+  static PyObject* const torch = PyImport_ImportModule("torch");
+  const Ref checked = Ref::take(torch_leaf(self, "assert", std::span(&tensor, 1), [&](PyObject* const* of) {
+    const Ref holds = wanted ? Ref::share(of[0]) : Ref::take(PyObject_CallMethod(torch, "logical_not", "O", of[0]));
+    return holds ? PyObject_CallMethod(torch, "_assert_async", "O", holds.get()) : nullptr;
+  }));
+  return checked ? found : -1;
+}
+
 int Recorder::truth(Activation& self, PyObject* object) {
   if (!active_) return Semantics::truth(self, object);
   if (is_tensor(object)) {
     const auto known = known_truth(object);
     if (!known && has_known_data(object)) return Semantics::truth(self, object);
+    if (const auto wanted = known ? std::nullopt : asserted(self);
+        wanted && !rehearsal_ && torch_operand(self, object) && tensor_of(object).is_cpu() &&
+        tensor_of(object).numel() == 1)
+      return assert_truth(self, object, *wanted);
     return known ? *known : stop_status(self, Stop::kTensorBranch, "");
   }
   if (auto expr = number(object)) {
@@ -669,7 +728,7 @@ PyObject* Recorder::next(Activation& self, PyObject* iterator) {
   }
   PyObject* result = Semantics::next(self, iterator);
   if (result && active_ && !is_value(result) && !info(result)) {
-    if (is_tensor(result) && !trace_->made_here(tensor_of(result)))
+    if (is_tensor(result) && !made_here(tensor_of(result)))
       invalidate(self, Stop::kUnknownTensor, Py_TYPE(iterator)->tp_name);
     else
       adopt(self, result, Source::Kind::kItem, iterator, nullptr, -1, Py_TYPE(iterator)->tp_name);

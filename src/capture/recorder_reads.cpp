@@ -130,6 +130,26 @@ void Recorder::specialise_held(PyObject* iterator, int depth) {
   });
 }
 
+bool Recorder::runs_no_python(PyObject* iterator, int depth) {
+  if (depth > 4 || !is_c_iterator(iterator)) return false;
+  bool all = true;
+  each_held(iterator, [&](PyObject* held) {
+    const bool is_of_c =
+        PyCFunction_Check(held) || (PyType_Check(held) && !is_python_class(reinterpret_cast<PyTypeObject*>(held)));
+    const bool is_plain = is_value(held) || is_of_c || PyList_CheckExact(held) || PyDict_CheckExact(held) ||
+                          PyAnySet_CheckExact(held) || PyRange_Check(held) || is_tensor(held);
+    if (PyTuple_CheckExact(held)) {
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(held); ++i) {
+        PyObject* const one = PyTuple_GET_ITEM(held, i);
+        all = all && (!PyIter_Check(one) || runs_no_python(one, depth + 1));
+      }
+    } else {
+      all = all && (is_plain || runs_no_python(held, depth + 1));
+    }
+  });
+  return all;
+}
+
 bool Recorder::only_keeps(PyObject* object, int depth) {
   static const std::unordered_set<std::string_view> names = {"map",
                                                              "zip",
@@ -145,7 +165,10 @@ bool Recorder::only_keeps(PyObject* object, int depth) {
   bool all = true;
   each_held(object, [&](PyObject* held) {
     const bool calls_c = PyCallable_Check(held) && !PyFunction_Check(held);
-    all = all && !calls_c && only_keeps(held, depth + 1);
+    // chain.from_iterable(...) walks what others make for it
+    const bool walks = strcmp(Py_TYPE(object)->tp_name, "itertools.chain") == 0 && PyIter_Check(held) &&
+                       Py_TYPE(held) != &PyListIter_Type && Py_TYPE(held) != &PyTupleIter_Type;
+    all = all && !calls_c && !walks && only_keeps(held, depth + 1);
     for (Py_ssize_t i = 0; PyTuple_Check(held) && i < PyTuple_GET_SIZE(held); ++i)
       all = all && only_keeps(PyTuple_GET_ITEM(held, i), depth + 1);
   });
@@ -257,7 +280,7 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
     return;
   }
   if (is_tensor(object)) {
-    if (trace_->made_here(tensor_of(object))) return;
+    if (made_here(tensor_of(object))) return;
     if (Py_REFCNT(object) == 1) return invalidate(self, Stop::kUnknownTensor, where);
     if (parent && is_made(parent)) return invalidate(self, Stop::kUnknownTensor, where);
     enter_outside(object, guards().sources.part(kind, from, key, index));
@@ -298,11 +321,13 @@ void Recorder::adopt_result(Activation& self, PyObject* object, const std::strin
   fault_point("note");
   if (!active_ || !object || is_value(object) || info(object)) return;
   if (is_tensor(object)) {
-    if (!trace_->made_here(tensor_of(object))) invalidate(self, Stop::kUnknownTensor, where);
+    if (!made_here(tensor_of(object))) invalidate(self, Stop::kUnknownTensor, where);
     return;
   }
-  if (Py_REFCNT(object) == 1 || PyTuple_CheckExact(object) || is_numpy_number(Py_TYPE(object)))
-    return enter_made(object);
+  if (Py_REFCNT(object) == 1 || PyTuple_CheckExact(object) || is_numpy_number(Py_TYPE(object))) {
+    enter_made(object);
+    return enter_elements(object);
+  }
   if (is_global_constant(object) || strncmp(Py_TYPE(object)->tp_name, "torch.", 6) == 0)
     return enter_outside(object, guards().sources.pinned({}, nullptr));
   if (PyGen_CheckExact(object) || PyTraceBack_Check(object)) return enter_made(object);
@@ -311,9 +336,20 @@ void Recorder::adopt_result(Activation& self, PyObject* object, const std::strin
   fault(error.what());
 }
 
+void Recorder::enter_elements(PyObject* container) {
+  if (!PyTuple_CheckExact(container) && !PyList_CheckExact(container)) return;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(container); ++i) {
+    PyObject* const element = PySequence_Fast_GET_ITEM(container, i);
+    if (!PyTuple_CheckExact(element) || info(element) || is_constant_tuple(element)) continue;
+    enter_made(element);
+    enter_elements(element);
+  }
+}
+
 void Recorder::guard_type(PyTypeObject* type) try {
   fault_point("note");
   if (is_immutable_type(type) || !typed_.insert(reinterpret_cast<PyObject*>(type)).second) return;
+  if (is_bookkeeping_class(type)) return;
   unsigned version = type_version(type);
   if (version == 0) return invalidate(*Activation::innermost(), Stop::kUnknownObject, "a class without a version");
   guards().types.push_back({Ref::share(reinterpret_cast<PyObject*>(type)), version});
@@ -347,7 +383,7 @@ bool Recorder::touch_tensor(PyObject* object) try {
   fault_point("note");
   const at::Tensor& tensor = tensor_of(object);
   Info* known = info(object);
-  if (!known || known->cls != Info::Class::kOutside) return trace_->made_here(tensor);
+  if (!known || known->cls != Info::Class::kOutside) return made_here(tensor);
   if (!guarded_tensors_.insert(object).second) return true;
   known->typed = true;
   guard_type(Py_TYPE(object));
@@ -555,6 +591,15 @@ bool Recorder::guard_all(Activation& self, PyObject* container, Reader reader) t
     return false;
   }
   guard_class(container);
+  static PyObject* const factory_name = PyUnicode_InternFromString("default_factory");
+  if (PyTypeObject* base = Py_TYPE(container); PyDict_Check(container)) {  // a copy of it has the same factory
+    while (is_python_class(base)) base = base->tp_base;
+    if (strcmp(base->tp_name, "collections.defaultdict") == 0) {
+      const Ref factory = Ref::take(PyObject_GenericGetAttr(container, factory_name));
+      if (factory) guard_member(container, factory_name, factory.get());
+      PyErr_Clear();
+    }
+  }
   if (replaced_.count(container)) snapshot(container);
   auto original = originals_.find(container);
   PyObject* content = original == originals_.end() ? container : original->second;
@@ -751,7 +796,15 @@ PyObject* Recorder::behind_proxy(PyObject* proxy) {
   return mapping;
 }
 
+// Inside of a transform of torch.func: a wrapper is known if what it stands around is.
+bool Recorder::made_here(const at::Tensor& tensor) const {
+  if (!uses_func_ || !is_wrapped(tensor)) return trace_->made_here(tensor);
+  const at::Tensor inner = unwrapped(tensor);
+  return trace_->made_here(inner) || trace_->find(inner).has_value();
+}
+
 bool Recorder::usable_tensor(PyObject* tensor, const char* place) {
+  if (uses_func_ && is_wrapped(tensor_of(tensor)) && made_here(tensor_of(tensor))) return true;
   if (!is_plain_tensor(tensor)) {
     unreadable_stop_ = Stop::kTensorSubclass;
     unreadable_detail_ = Py_TYPE(tensor)->tp_name;
@@ -815,8 +868,18 @@ bool Recorder::readable(Activation& self, PyObject* object, int depth) {
   PyTypeObject* type = Py_TYPE(object);
   guard_class(object);
   bool outside = is_outside(object);
-  if (!outside && is_c_iterator(object)) {
+  if (!outside && is_c_iterator(object)) {  // C code that walks it reads what it gives
     specialise_held(object);
+    bool all = true;
+    each_held(object, [&](PyObject* held) {
+      if (is_c_iterator(held) || PyTuple_Check(held) || PyList_Check(held) || PyDict_Check(held) ||
+          PyAnySet_Check(held))
+        all = all && readable(self, held, depth + 1);
+    });
+    if (!all) return false;
+  } else if (!outside && (PyDictValues_Check(object) || PyDictItems_Check(object) || PyDictKeys_Check(object))) {
+    return readable(self, reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(object)->dv_dict),
+                    depth + 1);
   } else if (PyTuple_Check(object)) {
     if (outside) guard_all(self, object);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
@@ -826,13 +889,7 @@ bool Recorder::readable(Activation& self, PyObject* object, int depth) {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
       if (!readable(self, PyList_GET_ITEM(object, i), depth + 1)) return false;
   } else if (PyDict_Check(object)) {
-    static PyObject* const factory = PyUnicode_InternFromString("default_factory");
     if (outside) guard_all(self, object);
-    PyObject* member = outside ? _PyType_Lookup(type, factory) : nullptr;
-    if (member && Py_TYPE(member) == &PyMemberDescr_Type) {  // of a defaultdict, a part of its text
-      Ref maker = Ref::take(PyObject_GetAttr(object, factory));
-      if (maker) guard_member(object, factory, maker.get());
-    }
     Py_ssize_t position = 0;
     PyObject *key, *value;
     while (PyDict_Next(object, &position, &key, &value))

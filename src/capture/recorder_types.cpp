@@ -39,6 +39,13 @@ PyObject* Recorder::make_instance(Activation& self, PyTypeObject* type, PyObject
   return instance.release();
 }
 
+// To an object that is known by address, and that others hold: one without a callback is one for all.
+PyObject* Recorder::make_reference(PyObject* referent) {
+  PyObject* reference = PyWeakref_NewRef(referent, nullptr);
+  if (reference && !info(reference)) enter_outside(reference, guards().sources.pinned(source_of(referent), nullptr));
+  return reference;
+}
+
 PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf,
                               PyObject* kwnames) {
   PyObject* object = reinterpret_cast<PyObject*>(type);
@@ -58,6 +65,8 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
     guard_type(Py_TYPE(type));
     static PyObject* name = PyUnicode_InternFromString("__call__");
     PyObject* function = _PyType_Lookup(Py_TYPE(type), name);
+    if (function && PyType_Check(function))  // a TypedDict makes dicts
+      return call_type(self, reinterpret_cast<PyTypeObject*>(function), args, nargsf, kwnames);
     if (!function || !PyFunction_Check(function)) return stop(self, Stop::kOpaqueType, type->tp_name);
     std::vector<PyObject*> all = with_gap(args, count, object);
     if (!info(object)) enter_outside(object, guards().sources.pinned({}, nullptr));
@@ -65,7 +74,9 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
   }
   if (is_python_class(type) || PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
     return make_instance(self, type, args, nargsf, kwnames);
-  if (!is_known_constructor(type)) return stop(self, Stop::kOpaqueType, type->tp_name);
+  if (type == &_PyWeakref_RefType && count == 1 && !kwnames && is_outside(args[0]) && !floating(args[0]))
+    return make_reference(args[0]);
+  if (!is_known_constructor(type) && !is_struct_type(type)) return stop(self, Stop::kOpaqueType, type->tp_name);
   if (type == &PyBool_Type && count == 1) {
     int result = truth(self, args[0]);
     if (result == kStopStatus) return kStop;
@@ -87,7 +98,7 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
       !has_known_data(args[0]))
     return stop(self, Stop::kTensorData, std::string(type->tp_name) + "()");
   if (type == &PyUnicode_Type && count >= 1 && is_tensor(args[0])) return stop(self, Stop::kTensorData, "str()");
-  const bool copies = type == &PyTuple_Type || type == &PyList_Type || type == size_type();
+  const bool copies = type == &PyTuple_Type || type == &PyList_Type || type == size_type() || is_struct_type(type);
   for (size_t i = 0; i < count; ++i) {
     const bool calls = type == &PyMap_Type || type == &PyFilter_Type;
     const bool walks = calls || type == &PyTuple_Type || type == &PyList_Type || type == &PyDict_Type ||
@@ -125,10 +136,7 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
   const Keeping keeping(*this, self, copies && count == 1 ? args[0] : nullptr);
   PyObject* result = PyObject_Vectorcall(object, args, nargsf, kwnames);
   if (result && active_ && !is_value(result) && !info(result)) {
-    if (Py_REFCNT(result) == 1)
-      enter_made(result);
-    else
-      adopt_result(self, result, type->tp_name);
+    adopt_result(self, result, type->tp_name);
   }
   return result;
 }

@@ -13,6 +13,7 @@
 #include "capture/recorder_ends_internal.h"
 #include "capture/stance.h"
 #include "capture/state_word.h"
+#include "capture/substitutes.h"
 #include "graph/text.h"
 
 namespace magneto::capture {
@@ -872,9 +873,7 @@ void Session::missed(Frame* frame) {
   top_->recorder->lose(name ? name : "a function");
 }
 
-void Session::thrown(Frame* frame) {
-  if (recording()) top_->recorder->thrown(frame);
-}
+bool Session::thrown(Frame* frame) { return recording() && top_->recorder->thrown(frame); }
 
 void Session::faulted(Activation& activation, const char* what) {
   try {
@@ -894,8 +893,9 @@ void Session::faulted(Activation& activation, const char* what) {
 // ---------------------------------------------------------------------------------------------------- report
 
 base::Line line_of(Activation& activation) {
-  return {PyUnicode_AsUTF8(activation.code()->co_filename), activation.current_line(),
-          PyUnicode_AsUTF8(activation.code()->co_qualname)};
+  const Activation* at = &activation;  // of the user's own code, not of what stands for a function of torch
+  while (is_substitute(at->function()) && at->outer()) at = at->outer();
+  return {PyUnicode_AsUTF8(at->code()->co_filename), at->current_line(), PyUnicode_AsUTF8(at->code()->co_qualname)};
 }
 
 void Session::note_break(Activation& where, Stop stop, const std::string& detail) {

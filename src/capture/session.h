@@ -103,7 +103,7 @@ class Session final : public Director {
   void faulted(Activation& activation, const char* what) override;
   bool records() const override { return recording(); }
   void missed(Frame* frame) override;
-  void thrown(Frame* frame) override;
+  bool thrown(Frame* frame) override;
 
  private:
   struct Root {

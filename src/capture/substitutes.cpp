@@ -20,6 +20,11 @@ void substitute(PyObject* original, PyObject* replacement) {
   Py_XSETREF(known, Py_NewRef(replacement));
 }
 
+bool is_substitute(PyFunctionObject* function) {
+  return function->func_module && PyUnicode_Check(function->func_module) &&
+         PyUnicode_CompareWithASCIIString(function->func_module, "magneto._substitutes") == 0;
+}
+
 PyObject* substitute_of(PyObject* callable) {
   const auto found = substitutes().find(callable);
   return found == substitutes().end() ? nullptr : found->second;

@@ -8,6 +8,7 @@ namespace magneto::capture {
 void substitute(PyObject* original, PyObject* replacement);
 
 /// What stands for a callable; nullptr: nothing does. Borrowed.
+bool is_substitute(PyFunctionObject* function);  ///< one of ours
 PyObject* substitute_of(PyObject* callable);
 
 }  // namespace magneto::capture

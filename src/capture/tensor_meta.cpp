@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "capture/ref.h"
 
 namespace magneto::capture {
 
@@ -73,6 +74,29 @@ bool is_plain_tensor(PyObject* object) {
                                             c10::DispatchKey::Functionalize})) &&
          !c10::isQIntType(c10::typeMetaToScalarType(impl->dtype())) && !grad_state(impl).is_dual;
 }
+static constexpr c10::DispatchKeySet kWrapperKeys({c10::DispatchKey::FuncTorchBatched,
+                                                   c10::DispatchKey::FuncTorchGradWrapper});
+
+bool is_wrapped(const at::Tensor& tensor) { return tensor.defined() && tensor.key_set().has_any(kWrapperKeys); }
+
+at::Tensor unwrapped(const at::Tensor& tensor) {
+  static PyObject* const get = [] {
+    const Ref module = Ref::take(PyImport_ImportModule("torch._C._functorch"));
+    return module ? PyObject_GetAttrString(module.get(), "get_unwrapped") : nullptr;
+  }();
+  at::Tensor inner = tensor;
+  while (get && is_wrapped(inner)) {
+    const Ref outer = Ref::take(THPVariable_Wrap(inner));
+    const Ref found = Ref::take(outer ? PyObject_CallOneArg(get, outer.get()) : nullptr);
+    if (!found || !THPVariable_Check(found.get())) {
+      PyErr_Clear();
+      break;
+    }
+    inner = tensor_of(found.get());
+  }
+  return inner;
+}
+
 const at::Tensor& tensor_of(PyObject* object) { return THPVariable_Unpack(object); }
 
 TensorMeta TensorMeta::of(PyObject* object) {

@@ -14,6 +14,9 @@
 namespace magneto::capture {
 
 bool is_tensor(PyObject* object);  ///< torch.Tensor or a subclass
+/// What torch.func's wrappers stand around: of a batched tensor, of one that a transform differentiates.
+at::Tensor unwrapped(const at::Tensor& tensor);
+bool is_wrapped(const at::Tensor& tensor);
 bool is_plain_tensor(
     PyObject* object);  ///< a dense strided Tensor, Parameter or Buffer: no __torch_function__ of its own
 const at::Tensor& tensor_of(PyObject* object);  ///< is_tensor(object)

@@ -89,6 +89,25 @@ def test_in_turns():
 
 # ---- higher-order operators --------------------------------------------------------------------------------------------
 
+class MakesAModule(nn.Module):
+    def forward(self, x):
+        return nn.Softmax(dim=0)(x) * 2
+
+
+def test_modules_that_are_made_inside_after_torch_compile():
+    def work():
+        model, x = MakesAModule(), ones(3)
+        compiled, others = magneto.compile(model), [torch.compile(MakesAModule(), backend="eager") for _ in range(12)]
+        for other in others:  # each compile changes a class of TorchDynamo's
+            other(x)
+            assert torch.equal(compiled(x), model(x))
+        text = str(magneto.report())
+        return "0 breaks" in text and "eager from now on" not in text and text.count("recompile of") <= 2, text
+
+    right, text = in_a_process(work)
+    assert right, text
+
+
 def test_cond():
     def f(x):
         return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))

@@ -140,3 +140,46 @@ def test_what_hides_its_content_is_read_again(holder, place):
             if without_addresses(expected) != without_addresses(got):
                 wrong.append(f"{read} after {change}\n  eager: {expected}\n  ours:  {got}")
     assert not wrong, f"{len(wrong)} differ:\n" + "\n".join(wrong)
+
+
+# ---- what C code walks, and reads ----------------------------------------------------------------------------------------
+
+WALKED = {
+    "any": "any(WAY)",
+    "all": "all(WAY)",
+    "max": "len(max(WAY))",
+    "sorted": "sorted(WAY)[0][0]",
+    "a sum": "len(sum(WAY, []))",
+    "map of len": "sum(map(len, WAY))",
+    "map of list": "len(list(map(list, WAY))[0])",
+    "map of map": "sum(map(len, map(tuple, WAY)))",
+    "map of str": "len(''.join(map(str, WAY)))",
+    "filter": "len(list(filter(None, WAY)))",
+    "a dict": "sum(dict(zip('abc', map(len, WAY))).values())",
+    "a set": "len(set(map(tuple, WAY)))",
+    "accumulate": "len(list(itertools.accumulate(WAY))[-1])",
+    "starmap": "sum(itertools.starmap(lambda *them: len(them), WAY))",
+    "fromkeys": "sum(map(len, map(dict.fromkeys, WAY)))",
+    "chain": "len(list(itertools.chain.from_iterable(WAY)))",
+}
+WAYS = ["LISTS", "iter(LISTS)", "reversed(LISTS)", "(one for one in LISTS)", "list(LISTS)", "tuple(reversed(LISTS))", "DICT.values()", "iter(DICT.values())",
+        "itertools.chain(LISTS, LISTS)", "itertools.islice(LISTS, 2)", "map(lambda one: one, LISTS)"]
+
+
+@pytest.mark.parametrize("read", WALKED)
+@pytest.mark.parametrize("way", WAYS)
+def test_what_c_code_walks_is_guarded(read, way):
+    space = {"itertools": itertools, "LISTS": [[1, 2], [3]], "torch": torch}
+    space["DICT"] = dict(enumerate(space["LISTS"]))
+    exec(f"def f(x):\n    return x * float({WALKED[read].replace('WAY', way)})", space)
+    compiled, x = magneto.compile(space["f"]), torch.ones(2)
+    for change in (lambda one: None, lambda one: None, lambda one: one.append(5), lambda one: one.insert(0, 0), lambda one: one.clear()):
+        change(space["LISTS"][0])
+        change(space["LISTS"][1])
+        try:
+            expected = space["f"](x)
+        except (IndexError, ValueError, TypeError) as error:
+            with pytest.raises(type(error)):
+                compiled(x)
+        else:
+            assert torch.equal(compiled(x), expected)

@@ -165,9 +165,13 @@ def test_a_hit_runs_no_bytecode():
     g = magneto.compile(f)
     x = randn(3)
     g(x)
-    start = time.perf_counter()
-    assert torch.equal(g(x), x * 100_000)
-    assert time.perf_counter() - start < 0.002
+
+    def seconds():
+        start = time.perf_counter()
+        assert torch.equal(g(x), x * 100_000)
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(20)) < 0.002  # one of them the machine leaves alone
 
 
 def test_a_changed_global_is_a_recompile_with_its_reason():

@@ -167,6 +167,14 @@ def mark_static(tensor, *dimensions):
         torch._dynamo.mark_static(tensor, dimension)
 
 
+def error_on_graph_break(error):
+    """A context manager and decorator: inside of it a break is an error that says where, why and what to do (``error=True``), or is none (False).
+
+    ``torch._dynamo.error_on_graph_break`` is the same. ``fullgraph=True`` is stronger: it holds for the whole function.
+    """
+    return torch._dynamo.error_on_graph_break(error)
+
+
 def report():
     """Everything that happened in this process: .graphs, .breaks, .recompiles, .fallbacks; str() is readable."""
     return _C.report()

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/report.h"
+#include "base/text.h"
 #include "capture/faults.h"
 #include "capture/guards.h"
 #include "capture/references.h"
@@ -67,12 +68,12 @@ PyObject* plain_call(Compiled* self, PyObject* const* args, size_t nargsf, PyObj
                              kwnames);
 }
 
-// fullgraph=True: a function with breaks is an error that lists all of them.
+// fullgraph=True, or error_on_graph_break(True) where the breaks are: an error that lists all of them.
 PyObject* refuse_breaks(Compiled* self, const std::vector<base::BreakNote>& breaks) {
   base::Report::Content content;
   content.breaks = breaks;
-  std::string text =
-      "magneto: fullgraph=True, but " + self->state->name + " has " + std::to_string(breaks.size()) + " break(s)\n";
+  std::string text = base::concat("magneto: ", self->options->fullgraph ? "fullgraph" : "error_on_graph_break",
+                                  "=True, but ", self->state->name, " has ", breaks.size(), " break(s)\n");
   for (const base::BreakNote& note : breaks)
     text += "\n" + note.where.file + ":" + std::to_string(note.where.line) + "  " + base::source_line(note.where) +
             "\n  what: " + note.what + "\n  cure: " + note.cure + "\n";
@@ -133,7 +134,7 @@ PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject*
       warn_of_fault(*self->state, {}, fault.what());
       return plain_call(self, args, nargsf, kwnames);
     }
-    if (segment && segment->returns && lets_an_end_go(*segment, context, nullptr)) segment = nullptr;
+    if (segment && segment->returns && lets_an_end_go(*segment, context, {})) segment = nullptr;
     if (segment && !segment->returns) {
       return run_session(self, args, positional, kwnames, std::move(segment), &context);
     }

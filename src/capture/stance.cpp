@@ -30,22 +30,32 @@ Stance read(PyObject* object) {
   return is_eager ? Stance::kForceEager : Stance::kDefault;
 }
 
+/// The names of a module of torch's, borrowed: torch's modules stay. nullptr: nobody has imported it yet.
+PyObject* names_of(PyObject* module_name) {
+  PyObject* const module = PyDict_GetItem(PyImport_GetModuleDict(), module_name);
+  return module && PyModule_Check(module) ? PyModule_GetDict(module) : nullptr;
+}
+
 }  // namespace
 
 Stance current_stance() {
   static Known& known = *new Known;  // under the GIL; never ended, since Python may have ended before
   static PyObject* const module_name = PyUnicode_InternFromString("torch._dynamo.eval_frame");
   static PyObject* const stance_name = PyUnicode_InternFromString("_stance");
-  if (!known.names) {
-    PyObject* module = PyDict_GetItem(PyImport_GetModuleDict(), module_name);
-    if (!module || !PyModule_Check(module)) return Stance::kDefault;  // who sets one imports it
-    known.names = PyModule_GetDict(module);
-  }
+  if (!known.names) known.names = names_of(module_name);
+  if (!known.names) return Stance::kDefault;  // who sets one imports it
   PyObject* now = PyDict_GetItem(known.names, stance_name);
   if (!now || now == known.object.get()) return known.stance;
   known.stance = read(now);
   known.object = Ref::share(now);
   return known.stance;
+}
+
+bool error_on_graph_break() {
+  static PyObject* const module_name = PyUnicode_InternFromString("torch._dynamo.utils");
+  static PyObject* const flag_name = PyUnicode_InternFromString("_error_on_graph_break");
+  PyObject* const names = names_of(module_name);
+  return names && PyDict_GetItem(names, flag_name) == Py_True;
 }
 
 }  // namespace magneto::capture

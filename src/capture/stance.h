@@ -1,4 +1,5 @@
-// capture/stance.h: torch.compiler.set_stance, which says for the whole process what calls of compiled functions do.
+// capture/stance.h: what is said for the whole process of calls of compiled functions: torch.compiler.set_stance, and
+// torch._dynamo.error_on_graph_break.
 #pragma once
 #include <cstdint>
 
@@ -13,5 +14,8 @@ enum class Stance : uint8_t {
 };
 
 Stance current_stance();
+
+/// Whether torch._dynamo.error_on_graph_break(True) is in force: a break is an error.
+bool error_on_graph_break();
 
 }  // namespace magneto::capture

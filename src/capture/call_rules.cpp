@@ -212,6 +212,11 @@ constexpr FunctionRow kFunctions[] = {
     {FunctionClass::kLog, "logging", "Logger._log"},
     {FunctionClass::kDeviceName, "torch.cuda", "get_device_capability"},
     {FunctionClass::kDeviceName, "torch.cuda", "get_device_name"},
+    {FunctionClass::kHigherOrder, "torch", "cond"},
+    {FunctionClass::kHigherOrder, "torch._higher_order_ops.while_loop", "while_loop"},
+    {FunctionClass::kHigherOrder, "torch._higher_order_ops.scan", "scan"},
+    {FunctionClass::kHigherOrder, "torch._higher_order_ops.map", "map"},
+    {FunctionClass::kHigherOrder, "torch.nn.attention.flex_attention", "flex_attention"},
 };
 constexpr const char* kBookkeepingClasses = "GenerationTracker _GenerationTracker";
 

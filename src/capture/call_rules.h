@@ -52,6 +52,7 @@ enum class FunctionClass : unsigned char {
   kClearFrames,  ///< traceback.clear_frames, which assertRaises calls: what has ended is not there in a replay
   kLog,          ///< logging.Logger._log, where every message of an enabled logger goes
   kDeviceName,   ///< what it says of a device holds as long as the process lives
+  kHigherOrder,  ///< hands functions of the program to torch.compile, in eager too
 };
 FunctionClass function_class(PyFunctionObject* function);
 

@@ -251,6 +251,9 @@ PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject
     case FunctionClass::kDeviceName:
       if (positional > 0 && args[0] != Py_None) return call_of_a_device(self, function, args, nargsf, kwnames);
       break;
+    case FunctionClass::kHigherOrder:  // torch.cond of a Python number only chooses
+      if (positional > 0 && (PyLong_Check(args[0]) || PyFloat_Check(args[0]))) break;
+      return stop(self, Stop::kHigherOrder, callable_name(function));
   }
   PyObject* result = PyObject_Vectorcall(function, args, nargsf, kwnames);
   if (result && active_) {
@@ -494,7 +497,7 @@ PyObject* Recorder::call_func(Activation& self, PyObject* callable, PyObject* co
 // As eager makes it: neither its operators nor its frames are part of the recording.
 PyObject* Recorder::call_unrecorded(PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   Hooked nobody(nullptr);
-  trace_->leave();
+  leave_trace();  // what the call is asked for first may have ended the recording
   PyObject* result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
   if (active_) trace_->enter();
   return result;

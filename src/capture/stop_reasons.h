@@ -37,6 +37,7 @@ enum class Stop : unsigned char {
   kRecurrent,
   kDisabled,
   kAsked,
+  kHigherOrder,
   kFault,
   kCount,
 };
@@ -99,6 +100,8 @@ inline constexpr StopText kStopTexts[] = {
      "none needed: it runs as in eager; pad to one length to have it in the graph"},
     {Stop::kDisabled, "%s is marked with torch.compiler.disable", "none needed: it runs as in eager, as it asks"},
     {Stop::kAsked, "%s asks for a break", "take the call away"},
+    {Stop::kHigherOrder, "%s compiles the functions that it is given with torch.compile, in eager too",
+     "none needed: it runs as in eager; torch.where, or an if or a loop over Python values, stays in the graph"},
     {Stop::kFault, "a fault of Magneto's own: %s", "please report it; meanwhile this line runs as in eager"},
 };
 

@@ -85,6 +85,44 @@ void Activation::set_local(int index, PyObject* owned) {
   Py_XDECREF(old);
 }
 
+void Activation::set_stack(int index, PyObject* owned) {
+  Slot& slot = frame_stack_base(frame_)[index];
+  Slot old = slot;
+  slot = owned;
+  Py_XDECREF(old);
+}
+
+int Activation::call_operands() const {
+  const Instruction& instruction = text_->instructions[next_];
+  if (instruction.row->handler == op::call) return instruction.argument + 2;
+  if (instruction.row->handler == op::call_function_ex) return 3 + (instruction.argument & 1);
+  return -1;
+}
+
+PyFunctionObject* Activation::callee() const {
+  static PyObject* const name = PyUnicode_InternFromString("__call__");
+  const int operands = call_operands();
+  if (operands < 0 || operands > stack_depth()) return nullptr;
+  PyObject* callable = stack(stack_depth() - operands);  // the method, or nothing and the callable
+  if (callable == nullptr) callable = stack(stack_depth() - operands + 1);
+  while (callable != nullptr && PyMethod_Check(callable)) callable = PyMethod_GET_FUNCTION(callable);
+  if (callable == nullptr) return nullptr;
+  if (!PyFunction_Check(callable) && Py_TYPE(callable)->tp_flags & Py_TPFLAGS_HEAPTYPE && !PyType_Check(callable))
+    callable = _PyType_Lookup(Py_TYPE(callable), name);
+  return callable != nullptr && PyFunction_Check(callable) ? reinterpret_cast<PyFunctionObject*>(callable) : nullptr;
+}
+
+PyObject* Activation::some_result() const {
+  PyObject* found = Py_None;  // what any RETURN_VALUE can give
+  for (int index = 0; index < text_->count; index = text_->instructions[index].after) {
+    const Instruction& instruction = text_->instructions[index];
+    if (instruction.row->handler == op::return_value) return Py_NewRef(Py_None);
+    if (instruction.row->handler == op::return_const)
+      found = PyTuple_GET_ITEM(code_->co_consts, instruction.argument);
+  }
+  return Py_NewRef(found);
+}
+
 void Activation::set_stack(const std::vector<PyObject*>& owned) {
   Slot* base = frame_stack_base(frame_);
   std::vector<PyObject*> before(base, top_);

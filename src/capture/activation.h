@@ -42,6 +42,8 @@ class Director {
   virtual void faulted(Activation& activation, const char* what) { (void)activation, (void)what; }
   /// What runs now becomes a part of a recording.
   virtual bool records() const { return false; }
+  /// The frames of this thread stand between two states of theirs: none of them may go to CPython.
+  virtual bool insists() const { return false; }
   /// A frame that it wanted runs in CPython, unseen.
   virtual void missed(Frame* frame) { (void)frame; }
   /// The error that is set is about to be raised inside of a generator, where it waits. true: the evaluator does it;
@@ -98,11 +100,20 @@ class Activation {
   PyObject* local(int index) const;  ///< borrowed
   PyObject* stack(int index) const;  ///< borrowed; 0 is the bottom
   void set_local(int index, PyObject* owned);
+  void set_stack(int index, PyObject* owned);
   /// Replaces the whole stack by `owned` (references are taken over).
   void set_stack(const std::vector<PyObject*>& owned);
+  /// What the instruction at next() takes off the stack, if it is a call and nothing else; -1.
+  int call_operands() const;
+  /// The Python function that it calls, if it does so at once: a function, a bound method, an object whose class has a
+  /// __call__; nullptr.
+  PyFunctionObject* callee() const;
 
   PyObject* result() const { return result_; }
   void set_result(PyObject* owned) { result_ = owned; }  ///< for Go::kReturn
+  /// New reference to a result that any frame of this code can return, where nobody looks at it: CPython clears the
+  /// frame, and does so only by an instruction of the code that returns (since 3.12).
+  PyObject* some_result() const;
 
   /// The director's own note on this activation.
   void* note = nullptr;

@@ -75,7 +75,8 @@ PyObject* Evaluator::run(bool throwing) {
         break;
     }
     // Somebody may have begun to listen to this frame's events, which only CPython emits.
-    if (!(instruction_->row->flags & kQuiet) && is_observed(thread(), code())) [[unlikely]]
+    if (!(instruction_->row->flags & kQuiet) && is_observed(thread(), code()) && !activation_.director_.insists())
+        [[unlikely]]
       return hand_over(Director::Exit::kHandedOver, nullptr);
     bool ask = activation_.boundary_ || go == Go::kStepOver;
     activation_.boundary_ = false;
@@ -101,6 +102,7 @@ Step Evaluator::attempt() {
   try {
     if (activation_.asks_ && semantics_->declines(activation_)) return Step::kStop;
     const Step step = execute();
+    semantics_ = activation_.semantics_;  // a frame that it called may have ended a recording, and begun another
     if (step != Step::kStop) semantics_->after_instruction(activation_);
     if ((step == Step::kReturn || step == Step::kYield) && activation_.result_)
       semantics_->returned_to_c(activation_, activation_.result_);

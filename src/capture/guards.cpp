@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "capture/frame_abi.h"
+#include "capture/iterators.h"
 
 namespace magneto::capture {
 
@@ -502,6 +503,12 @@ PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
         found = closure && source.index < PyTuple_GET_SIZE(closure) ? PyTuple_GET_ITEM(closure, source.index) : nullptr;
       }
       break;
+    case Source::Kind::kReduced: {
+      const Ref reduced = Ref::take(is_reducible_iterator(Py_TYPE(parent)) ? reduce_iterator(parent) : nullptr);
+      found = reduced ? PyTuple_GET_ITEM(reduced.get(), 1) : nullptr;
+      context.keep.push_back(Ref::share(found));
+      break;
+    }
     case Source::Kind::kSelf:
       if (PyMethod_Check(parent)) found = source.index == 0 ? PyMethod_GET_SELF(parent) : PyMethod_GET_FUNCTION(parent);
       break;
@@ -648,6 +655,14 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
       return same ||
              miss([&] { return sources.describe(step.target) + "." + text_of_object(step.object.get()) + " changed"; });
     }
+    case Kind::kIterator: {
+      const bool is_sole = Py_REFCNT(target) == step.number && is_reducible_iterator(Py_TYPE(target));
+      const Ref reduced = Ref::take(is_sole ? reduce_iterator(target) : nullptr);
+      const bool has_state = reduced && PyTuple_GET_SIZE(reduced.get()) > 2;
+      return (reduced && PyTuple_GET_ITEM(reduced.get(), 0) == step.object.get() &&
+              same_value(has_state ? PyTuple_GET_ITEM(reduced.get(), 2) : Py_None, step.value.get())) ||
+             miss([&] { return "an iterator over " + sources.describe(step.target) + " is at another place"; });
+    }
     case Kind::kPayload:
       return same_payload(target, step.object.get()) ||
              miss([&] { return sources.describe(step.target) + was_is(step.object.get(), target); });
@@ -662,6 +677,7 @@ bool GuardProgram::check(GuardContext& context, std::string* why, std::vector<st
     return false;
   }
   context.sources = &sources;
+  context.keep.clear();
   context.current.assign(sources.floating_count(), nullptr);
   context.symbols.assign(symbol_count, 0);
   bool all = true;
@@ -762,6 +778,9 @@ std::vector<std::string> GuardProgram::describe() const {
         break;
       case Kind::kReRead:
         out.push_back(path + "." + text_of_object(s.object.get()));
+        break;
+      case Kind::kIterator:
+        out.push_back(path + ": an iterator, and its place");
         break;
       case Kind::kPayload:
         out.push_back(path + ": the value inside");

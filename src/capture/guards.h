@@ -144,6 +144,9 @@ struct FloatingStep {
     kMember,     ///< membership in a set, `number` is the answer
     kFunction,   ///< a function with this code (object), these defaults (value), kwdefaults and globals (keys)
     kReRead,     ///< PyObject_GetAttr(current[target], object) gives `value` again
+    /// An iterator that nobody else has (`number` references): it is made again by this callable (object) from its parts,
+    /// with this state (value).
+    kIterator,
     kPayload,    ///< current[target] has the type of `object`, and the number or text that it is as an int, str ...
   };
   Kind kind;

@@ -45,7 +45,7 @@ static PyObject* eval_frame(PyThreadState* thread, Frame* frame, int throwing) {
   const bool wanted = director != nullptr &&
                       (throwing ? director->records() && director->thrown(frame) : director->wants(thread, frame));
   if (!wanted) return run_elsewhere(thread, frame, throwing);
-  if (can_run(thread, frame)) return Activation(thread, frame, *director).run(throwing != 0);
+  if (director->insists() || can_run(thread, frame)) return Activation(thread, frame, *director).run(throwing != 0);
   {
     const ErrorAside aside;
     director->missed(frame);

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "capture/frame_abi.h"
+#include "capture/iterators.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
@@ -205,68 +206,6 @@ struct ProxyObject {
   PyObject_HEAD PyObject* mapping;
 };
 
-/// Its __reduce__ tells all of it. (Those of itertools warn that they will not for ever.)
-static bool is_iterator(PyTypeObject* type) {
-  static const std::unordered_set<std::string_view> names = {"list_iterator",
-                                                             "tuple_iterator",
-                                                             "range_iterator",
-                                                             "longrange_iterator",
-                                                             "iterator",
-                                                             "list_reverseiterator",
-                                                             "str_iterator",
-                                                             "str_ascii_iterator",
-                                                             "bytes_iterator",
-                                                             "enumerate",
-                                                             "reversed",
-                                                             "map",
-                                                             "filter",
-                                                             "zip",
-                                                             "dict_keyiterator",
-                                                             "dict_valueiterator",
-                                                             "dict_itemiterator",
-                                                             "dict_reversekeyiterator",
-                                                             "dict_reversevalueiterator",
-                                                             "dict_reverseitemiterator",
-                                                             "odict_iterator",
-                                                             "itertools.islice",
-                                                             "itertools.chain",
-                                                             "itertools.repeat",
-                                                             "itertools.count",
-                                                             "itertools.product",
-                                                             "itertools.accumulate",
-                                                             "itertools.zip_longest",
-                                                             "itertools.starmap",
-                                                             "itertools.takewhile",
-                                                             "itertools.permutations",
-                                                             "itertools.combinations",
-                                                             "itertools.cycle",
-                                                             "itertools.compress",
-                                                             "itertools.dropwhile",
-                                                             "itertools.filterfalse"};
-  return names.count(type->tp_name) > 0;
-}
-/// iterator.name(argument), without that warning.
-static PyObject* call_silently(PyObject* iterator, const char* name, PyObject* argument) {
-  const Ref method = Ref::take(PyObject_GetAttrString(iterator, name));
-  if (!method) return nullptr;
-#if PY_VERSION_HEX >= 0x030C0000
-  if (strncmp(Py_TYPE(iterator)->tp_name, "itertools.", 10) == 0) {
-    const Ref warnings = Ref::take(PyImport_ImportModule("warnings"));
-    const Ref quiet = Ref::take(warnings ? PyObject_CallMethod(warnings.get(), "catch_warnings", nullptr) : nullptr);
-    const Ref entered = Ref::take(quiet ? PyObject_CallMethod(quiet.get(), "__enter__", nullptr) : nullptr);
-    const Ref ignored =
-        Ref::take(entered ? PyObject_CallMethod(warnings.get(), "simplefilter", "s", "ignore") : nullptr);
-    Ref result = Ref::take(ignored ? PyObject_CallFunctionObjArgs(method.get(), argument, nullptr) : nullptr);
-    if (entered) {
-      const ErrorAside error;
-      Ref::take(PyObject_CallMethod(quiet.get(), "__exit__", "OOO", Py_None, Py_None, Py_None));
-    }
-    return result.release();
-  }
-#endif
-  return PyObject_CallFunctionObjArgs(method.get(), argument, nullptr);
-}
-
 /// The C class keeps something beside the arguments of an exception.
 static bool tells_by_keyword(PyObject* exception) {
   const auto base = [&](PyObject* cls) { return PyObject_TypeCheck(exception, reinterpret_cast<PyTypeObject*>(cls)); };
@@ -391,7 +330,7 @@ Recipe RecipeWriter::write_made(PyObject* object, int) {
     recipe.parts.push_back(has_attributes ? write_dict_items(function->func_dict) : Recipe());
     return recipe;
   }
-  if (is_iterator(type)) return write_reduced(object);
+  if (is_reducible_iterator(type)) return write_reduced(object);
   if (PyGen_CheckExact(object)) return write_generator(object);
   if (type == &PyDictKeys_Type || type == &PyDictValues_Type || type == &PyDictItems_Type) {
     recipe.kind = Recipe::Kind::kView;
@@ -440,11 +379,8 @@ Recipe RecipeWriter::write_generator(PyObject* object) {
 // Iterators tell how to make them again: (callable, arguments, state), with the iterators that they hold.
 Recipe RecipeWriter::write_reduced(PyObject* object) {
   Recipe recipe;
-  const Ref reduced = Ref::take(call_silently(object, "__reduce__", nullptr));
-  if (!reduced || !PyTuple_Check(reduced.get()) || PyTuple_GET_SIZE(reduced.get()) < 2) {
-    PyErr_Clear();
-    return fail(object);
-  }
+  const Ref reduced = Ref::take(reduce_iterator(object));
+  if (!reduced) return fail(object);
   recipe.kind = Recipe::Kind::kIterator;
   recipe.object = Ref::share(PyTuple_GET_ITEM(reduced.get(), 0));
   PyObject* const args = PyTuple_GET_ITEM(reduced.get(), 1);
@@ -469,7 +405,7 @@ Recipe RecipeWriter::write_part(PyObject* object) {
     recipe.object = Ref::share(object);
     return recipe;
   }
-  return is_iterator(Py_TYPE(object)) ? write_reduced(object) : fail(object);
+  return is_reducible_iterator(Py_TYPE(object)) ? write_reduced(object) : fail(object);
 }
 
 // What the C part of an instance holds. False: that is not known.
@@ -549,11 +485,12 @@ Recipe RecipeWriter::write_instance(PyObject* object) {
     PyObject* names = reinterpret_cast<PyHeapTypeObject*>(t)->ht_slots;
     for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names); ++i) {
       PyObject* name = PyTuple_GET_ITEM(names, i);
-      Ref value = Ref::take(PyObject_GenericGetAttr(object, name));
-      if (!value) {
-        PyErr_Clear();
-        continue;
-      }
+      PyObject* const member = PyDict_GetItemWithError(t->tp_dict, name);
+      const bool is_member = member && Py_TYPE(member) == &PyMemberDescr_Type;
+      Ref value = Ref::take(is_member ? PyMemberDescr_Type.tp_descr_get(member, object, nullptr) : nullptr);
+      PyErr_Clear();
+      if (!value) continue;
+      if (_PyType_Lookup(type, name) != member) return fail(object);  // a class between hides it
       slots.parts.push_back(write(name));
       slots.parts.push_back(write(value.get()));
     }
@@ -803,12 +740,7 @@ PyObject* build(const Recipe& recipe, BuildContext& context) {
     case Kind::kIterator: {
       const Ref state = Ref::take(build(recipe.parts[0], context));
       Ref tuple = Ref::take(build_tuple(std::span(recipe.parts).subspan(1), context));
-      Ref iterator = tuple ? Ref::take(PyObject_CallObject(recipe.object.get(), tuple.get())) : Ref();
-      if (!iterator) return nullptr;
-      // 3.12 leaves no state behind where the arguments tell it all.
-      if (state && state.get() != Py_None && !Ref::take(call_silently(iterator.get(), "__setstate__", state.get())))
-        return nullptr;
-      return keep(recipe, context, iterator.release());
+      return tuple ? keep(recipe, context, make_iterator(recipe.object.get(), tuple.get(), state.get())) : nullptr;
     }
     case Kind::kView: {
       const Ref mapping = Ref::take(build(recipe.parts[0], context));

@@ -8,13 +8,16 @@
 #include "base/text.h"
 #include "capture/faults.h"
 #include "capture/hook.h"
+#include "capture/iterators.h"
 #include "capture/recorder_ends_internal.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
 
-Recorder::Recorder(Activation& root, Changing changing)
-    : root_(root),
+Recorder::Recorder(std::vector<RootFrame> frames, Changing changing)
+    : frames_(std::move(frames)),
+      frames_at_start_(frames_.size()),
+      root_(*frames_.front().activation),
       changing_(changing),
       segment_(std::make_unique<Segment>()),
       trace_(std::make_unique<aten::Trace>()),
@@ -23,12 +26,15 @@ Recorder::Recorder(Activation& root, Changing changing)
   trace_->set_before_run([this] { release_dead(); });
 }
 
-Recorder::~Recorder() {
+Recorder::~Recorder() { retire(); }
+
+void Recorder::retire() {
+  active_ = has_ends_ = false;
   symbolic_.reset();
-  trace_->set_before_run({});
+  if (trace_) trace_->set_before_run({});
   trace_.reset();
-  for (auto& [reference, watched] : watched_) Py_DECREF(reference);
-  Py_XDECREF(death_callback_);
+  for (auto& [reference, watched] : std::exchange(watched_, {})) Py_DECREF(reference);
+  Py_CLEAR(death_callback_);
   let_all_go();
 }
 
@@ -38,6 +44,8 @@ void Recorder::let_all_go() {
   for (auto& [container, copy] : std::exchange(originals_, {})) held.push_back(copy);
   const auto replaced = std::exchange(replaced_, {});
   const std::vector<Pending> effects = std::exchange(effects_, {});
+  const std::vector<Ref> others[] = {std::exchange(loose_, {}), std::exchange(dirty_refs_, {}),
+                                     std::exchange(throwing_, {})};
   table_.clear();
   mortal_.clear();
   endless_.clear();
@@ -65,7 +73,8 @@ void Recorder::enter(PyObject* object, Info info) try {
 void Recorder::enter_made(PyObject* object) {
   Info entry;
   entry.cls = Info::Class::kMade;
-  entry.index = root_instruction();
+  if (places_.empty() || places_.back() != place()) places_.push_back(place());
+  entry.index = static_cast<int>(places_.size()) - 1;
   enter(object, entry);
 }
 
@@ -205,7 +214,8 @@ void Recorder::add_argument_roots(PyObject* const* args, size_t count, const std
     }
     enter_outside(object, source);
   }
-  for (int slot = 0; slot < root_.local_count(); ++slot) entry_slots_.emplace_back(slot, root_.local(slot));
+  entry_slots_.emplace_back();
+  for (int slot = 0; slot < root_.local_count(); ++slot) entry_slots_.back().push_back(root_.local(slot));
 }
 
 /// Made again whenever the function around it runs.
@@ -264,15 +274,27 @@ void Recorder::guard_function(PyFunctionObject* function) try {
   fault(error.what());
 }
 
-void Recorder::add_slot_roots(bool function_is_fixed) {
-  int locals = root_.local_count(), depth = root_.stack_depth();
-  std::vector<PyObject*> stack;
-  for (int i = 0; i < locals + depth; ++i) {
-    PyObject* object = i < locals ? root_.local(i) : root_.stack(i - locals);
-    PyObject* name = i < locals ? PyTuple_GET_ITEM(root_.code()->co_localsplusnames, i) : nullptr;
+void Recorder::add_slot_roots() {
+  Py_ssize_t first = 0;
+  for (const RootFrame& frame : frames_) {
+    add_slots_of(frame, first);
+    first += frame.activation->local_count() + frame.stack + (frame.function_is_fixed ? 0 : 1);
+  }
+  has_ends_ = has_ends_ || !mortal_.empty();
+}
+
+void Recorder::add_slots_of(const RootFrame& frame, Py_ssize_t first) {
+  Activation& activation = *frame.activation;
+  const int locals = activation.local_count();
+  // A float that an instruction has just given which no graph holds: it was read from a tensor, or drawn.
+  const bool takes_result = &frame == &frames_.back() && frame.stack > 0;
+  entry_slots_.emplace_back();
+  for (int i = 0; i < locals + frame.stack; ++i) {
+    PyObject* object = i < locals ? activation.local(i) : activation.stack(i - locals);
+    PyObject* name = i < locals ? PyTuple_GET_ITEM(activation.code()->co_localsplusnames, i) : nullptr;
     PyObject* kept = nullptr;
     if (object) {
-      SourceId source = guards().sources.root(i, name);
+      SourceId source = guards().sources.root(first + i, name);
       FloatingStep step{FloatingStep::Kind::kResolve, source, {}, {}, {}, {}, 0, {}};
       Info* known = info(object);
       if (known && known->cls == Info::Class::kOutside) {
@@ -282,17 +304,18 @@ void Recorder::add_slot_roots(bool function_is_fixed) {
         step.number = guards().symbol_count;
         guards().steps.push_back(step);
         kept = new_number(object, new_symbol(PyLong_AsLongLong(object)));
-      } else if (PyFloat_CheckExact(object) && !is_nan(object) && is_changing_root(source, object)) {
+      } else if (PyFloat_CheckExact(object) && !is_nan(object) &&
+                 (is_changing_root(source, object) || (takes_result && i == locals + frame.stack - 1))) {
         step.kind = FloatingStep::Kind::kSymbol;
         step.number = guards().symbol_count;
         guards().steps.push_back(step);
-        real_roots_[static_cast<int>(step.number)] = i;
+        real_roots_[static_cast<int>(step.number)] = static_cast<int>(first) + i;
         kept = carrier(object, symbol_for(object));
       } else if (PyFloat_CheckExact(object) && !is_nan(object)) {  // a container may hold this very NaN
         kept = PyFloat_FromDouble(PyFloat_AS_DOUBLE(object));
         Info entry;
         entry.cls = Info::Class::kLazy;
-        entry.index = i;
+        entry.index = static_cast<int>(first) + i;
         entry.source = source;
         enter(kept, entry);
         // the type is part of the promise: a float stays a float
@@ -311,28 +334,30 @@ void Recorder::add_slot_roots(bool function_is_fixed) {
         enter_outside(object, source);
         pin(object);
       } else {
+        if (Py_REFCNT(object) == 1 && is_reducible_iterator(Py_TYPE(object))) sole_.insert(object);
         enter_outside(object, source);
         const bool is_held = !held_.empty() && held_.back() == object;
         if (is_held && !is_tensor(object)) mortal_.push_back(object);
       }
     } else if (i >= locals) {  // an empty local is not read; the call protocol's NULL is
-      SourceId source = guards().sources.root(i, name);
+      SourceId source = guards().sources.root(first + i, name);
       guards().steps.push_back({FloatingStep::Kind::kAbsent, source, {}, {}, {}, {}, 0, {}});
     }
-    if (i < locals) {
-      if (kept) root_.set_local(i, kept);
-      entry_slots_.emplace_back(i, root_.local(i));
-    } else {
-      stack.push_back(kept ? kept : Py_XNewRef(object));
-    }
+    if (kept && i < locals) activation.set_local(i, kept);
+    if (kept && i >= locals) activation.set_stack(i - locals, kept);
+    if (i < locals) entry_slots_.back().push_back(activation.local(i));
   }
-  root_.set_stack(stack);
-  has_ends_ = has_ends_ || !mortal_.empty();
-  if (function_is_fixed) return;
-  PyFunctionObject* function = root_.function();
+  if (frame.function_is_fixed) return;
+  PyFunctionObject* function = activation.function();
   PyObject* object = reinterpret_cast<PyObject*>(function);
-  if (info(object)) return pin(object);
-  add_function_root(object, guards().sources.root(locals + depth, function->func_name));
+  const SourceId source = guards().sources.root(first + locals + frame.stack, function->func_name);
+  if (info(object)) return alias_root(source, object);
+  add_function_root(object, source);
+}
+
+void Recorder::leave_frame() {
+  frames_.pop_back();
+  entry_slots_.pop_back();
 }
 
 void Recorder::begin() {
@@ -360,11 +385,12 @@ void Recorder::enter_frame(Activation& activation) try {
   PyCodeObject* code = activation.code();
   PyFunctionObject* function = activation.function();
   static PyObject* const end = PyUnicode_InternFromString("__del__");
-  if (code->co_name == end && &activation != &root_)  // of an object that was held by one from outside
+  const bool is_root = this->is_root(activation);
+  if (code->co_name == end && !is_root)  // of an object that was held by one from outside
     return invalidate(activation, Stop::kFinalizer, "it ends here");
   // A guard would keep its defaults alive: where one must end in time, the call is made outside of recordings.
   PyObject* defaults = function->func_defaults;
-  for (Py_ssize_t i = 0; defaults && &activation != &root_ && i < PyTuple_GET_SIZE(defaults); ++i)
+  for (Py_ssize_t i = 0; defaults && !is_root && i < PyTuple_GET_SIZE(defaults); ++i)
     if (holds_an_end(PyTuple_GET_ITEM(defaults, i), false)) {
       has_ends_ = true;
       return invalidate(*activation.outer(), Stop::kFinalizer, "a default of the function");
@@ -377,7 +403,7 @@ void Recorder::enter_frame(Activation& activation) try {
   };
   if (code->co_flags & CO_VARARGS) {
     PyObject* const rest = activation.local(count);  // a decorator of a forward finds the ctx there
-    for (Py_ssize_t i = 0; rest && &activation != &root_ && PyTuple_CheckExact(rest) && i < PyTuple_GET_SIZE(rest); ++i)
+    for (Py_ssize_t i = 0; rest && !is_root && PyTuple_CheckExact(rest) && i < PyTuple_GET_SIZE(rest); ++i)
       if (is_new_context(activation, PyTuple_GET_ITEM(rest, i))) enter_made(PyTuple_GET_ITEM(rest, i));
     local_made(count++);
   }
@@ -409,7 +435,7 @@ void Recorder::enter_frame(Activation& activation) try {
       while (PyDict_Next(function->func_kwdefaults, &position, &key, &value)) pinned(value, key);
     }
   }
-  if (&activation == &root_) return;
+  if (is_root) return;
   for (int slot = 0; slot < code->co_argcount + code->co_kwonlyargcount; ++slot) {
     PyObject* object = activation.local(slot);
     if (!object || PyCell_Check(object)) continue;
@@ -430,7 +456,7 @@ void Recorder::enter_frame(Activation& activation) try {
 // ---------------------------------------------------------------------------------------------------- stops
 
 PyObject* Recorder::stop(Activation& self, Stop reason, std::string detail) {
-  stop_record_ = {reason, std::move(detail), -1, &self};
+  stop_record_ = {reason, std::move(detail), {}, &self};
   return kStop;
 }
 
@@ -446,7 +472,7 @@ void Recorder::leave_trace() {
 // The instruction has run and its result is right, but no replay could repeat it.
 void Recorder::invalidate(Activation& self, Stop reason, std::string detail) {
   if (!active_) return;
-  stop_record_ = {reason, std::move(detail), -1, &self};
+  stop_record_ = {reason, std::move(detail), {}, &self};
   if (rehearsal_) {  // it ends at the next instruction
     if (rehearsal_->why.empty() && reason != Stop::kRaised) rehearsal_->why = describe(reason, stop_record_.detail);
     return self.request_boundary();
@@ -454,9 +480,9 @@ void Recorder::invalidate(Activation& self, Stop reason, std::string detail) {
   active_ = false;
   flush();
   leave_trace();
-  if (!fault_.empty()) stop_record_ = {Stop::kFault, fault_, -1, &self};
+  if (!fault_.empty()) stop_record_ = {Stop::kFault, fault_, {}, &self};
   if (invalidated) invalidated();
-  root_.request_boundary();
+  innermost_root().request_boundary();
 }
 
 void Recorder::invalidate_by_read(Activation& self, const std::string& name) {
@@ -528,10 +554,9 @@ void Recorder::fault(const char* what) {
 }
 
 bool Recorder::declines(Activation& self) {
-  if (!active_ || &self != &root_ || !marks) return false;
-  auto found = marks->find(self.next());
-  if (found == marks->end()) return false;
-  stop_record_ = {found->second.stop, found->second.detail, -1, &self};
+  const FrameCache::Mark* const mark = active_ ? mark_at(self) : nullptr;
+  if (!mark) return false;
+  stop_record_ = {mark->stop, mark->detail, {}, &self};
   return true;
 }
 
@@ -726,22 +751,33 @@ bool Recorder::inside_handler() const {
   return plain(root_.thread()->exc_info->exc_value) != plain(handled_);
 }
 
-std::unique_ptr<Segment> Recorder::finish_return(PyObject* result) { return finish(true, result); }
-std::unique_ptr<Segment> Recorder::finish_break() { return finish(false, nullptr); }
+std::unique_ptr<Segment> Recorder::finish_return(PyObject* result) { return finish(true, result, {}); }
+std::unique_ptr<Segment> Recorder::finish_break(const std::vector<Activation*>& entered) {
+  return finish(false, nullptr, entered);
+}
 
-std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
+FrameState Recorder::state_of(Activation& frame, const std::vector<PyObject*>* before, RecipeWriter* writer) const {
+  FrameState state{Ref::share(reinterpret_cast<PyObject*>(frame.code())), frame.next(), {}, {}};
+  for (int slot = 0; slot < frame.local_count(); ++slot)
+    if (!before || (*before)[static_cast<size_t>(slot)] != frame.local(slot))
+      state.locals.emplace_back(slot, writer ? writer->write(frame.local(slot)) : Recipe());
+  for (int i = 0; writer && i < frame.stack_depth(); ++i) state.stack.push_back(writer->write(frame.stack(i)));
+  return state;
+}
+
+std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result, const std::vector<Activation*>& entered) {
   StopRecord why = stop_record_;
   active_ = false;
   bool flushed = flush();
   trace_->leave();
   if (!flushed) return nullptr;
   if (!raised_by_.empty()) {
-    stop_record_ = {Stop::kRaised, raised_by_, -1, &root_};
+    stop_record_ = {Stop::kRaised, raised_by_, {}, &innermost_root()};
     return nullptr;
   }
   if (!returns && inside_handler()) {  // which exception is being handled is no slot: the raising instruction is
                                        // stepped over next time
-    stop_record_ = {Stop::kHandlerExit, "", caught_at_, &root_};
+    stop_record_ = {Stop::kHandlerExit, "", caught_at_, &innermost_root()};
     return nullptr;
   }
 
@@ -764,26 +800,23 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
     segment.effects.push_back(std::move(effect));
   }
   segment.returns = returns;
-  if (returns) {
-    segment.result = writer.write(result);
-    for (auto& [slot, before] : entry_slots_)
-      if (root_.local(slot) != before) segment.locals.emplace_back(slot, Recipe());  // what it held was let go
-  } else {
-    segment.next = root_.next();
-    for (auto& [slot, before] : entry_slots_)
-      if (root_.local(slot) != before) segment.locals.emplace_back(slot, writer.write(root_.local(slot)));
-    for (int i = 0; i < root_.stack_depth(); ++i) segment.stack.push_back(writer.write(root_.stack(i)));
-  }
+  segment.left = frames_at_start_ - frames_.size();
+  if (returns) segment.result = writer.write(result);
+  segment.frames.push_back(state_of(innermost_root(), &entry_slots_.back(), returns ? nullptr : &writer));
+  for (Activation* frame : entered) segment.frames.push_back(state_of(*frame, nullptr, &writer));
   if (writer.failed()) {
     PyObject* object = writer.failed_object();
     Info* known = info(object);
-    stop_record_ = {Stop::kNoRecipe, Py_TYPE(object)->tp_name, known ? known->index : -1, &root_};
+    const bool is_made_here = known && known->cls == Info::Class::kMade;
+    stop_record_ = {Stop::kNoRecipe, Py_TYPE(object)->tp_name,
+                    is_made_here ? places_[static_cast<size_t>(known->index)] : StopRecord::Place(), &innermost_root()};
     return nullptr;
   }
   // A generator that waits inside of a try block ends with the frame, and its handlers run: no replay would make it.
   for (const auto& [reference, watched] : watched_)
     if (Info* known = info(watched.object); returns && watched.runs_code && known && known->cls == Info::Class::kMade) {
-      stop_record_ = {Stop::kFinalizer, Py_TYPE(watched.object)->tp_name, known->index, &root_};
+      stop_record_ = {Stop::kFinalizer, Py_TYPE(watched.object)->tp_name, places_[static_cast<size_t>(known->index)],
+                      &innermost_root()};
       return nullptr;
     }
   stop_record_ = why;
@@ -832,11 +865,11 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result) {
       if (symbols_) segment.hints = symbols_->hints();
     }
   } catch (const std::exception& error) {
-    stop_record_ = {Stop::kUnknownTensor, error.what(), -1, &root_};
+    stop_record_ = {Stop::kUnknownTensor, error.what(), {}, &innermost_root()};
     return nullptr;
   }
   if (!fault_.empty()) {
-    stop_record_ = {Stop::kFault, fault_, -1, &root_};
+    stop_record_ = {Stop::kFault, fault_, {}, &innermost_root()};
     return nullptr;
   }
   finish_symbolic_trace();

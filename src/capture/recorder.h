@@ -7,6 +7,7 @@
 // here are known to the trace. Whatever fits none of these invalidates the recording: the instruction is marked, the
 // program goes on as in eager, and the next recording ends before that instruction.
 #pragma once
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -40,8 +41,15 @@ struct Changing {
 
 class Recorder final : public Semantics, public Provenance {
  public:
-  /// Records from here on. `roots` are the arguments of the call (entry of a callable) or the slots of the frame.
-  Recorder(Activation& root, Changing changing);
+  /// One of the frames that a recording begins in, outermost first. Those that return while it goes on are left.
+  struct RootFrame {
+    Activation* activation = nullptr;
+    FrameCache* cache = nullptr;
+    int stack = 0;                   ///< entries of the stack that are roots: not what a call that is under way takes
+    bool function_is_fixed = false;  ///< the same at every call
+  };
+  /// Records from here on. The roots are the arguments of the call (entry of a callable) or the slots of the frames.
+  Recorder(std::vector<RootFrame> frames, Changing changing);
   ~Recorder() override;
   static void prepare();  ///< once, at import
 
@@ -49,13 +57,14 @@ class Recorder final : public Semantics, public Provenance {
   void alias_root(SourceId source, PyObject* object);
   void add_pinned_root(PyObject* object, PyObject* name);  ///< the callable, its self: the same object at every call
   void add_argument_roots(PyObject* const* args, size_t count, const std::vector<Ref>& names);
-  /// All slots of the root's frame; after them its function, unless that is the same at every call.
-  void add_slot_roots(bool function_is_fixed);
+  /// All slots of each frame, after them its function, unless that is the same at every call.
+  void add_slot_roots();
   void begin();  ///< the trace is entered
 
   bool active() const { return active_; }
-  Activation& root() const { return root_; }
+  const std::vector<RootFrame>& frames() const { return frames_; }  ///< those that are still there
   void enter_frame(Activation& activation);
+  void leave_frame();  ///< the innermost root frame returns, and the recording goes on in its caller
   void finished(PyObject* generator);    ///< it returned: its end runs no code any more
   void resumed(Activation& activation);  ///< a generator
   bool thrown(Frame* frame);             ///< an exception goes into a generator; true: what it does there is recorded
@@ -64,9 +73,12 @@ class Recorder final : public Semantics, public Provenance {
   /// Ends the recording. nullptr: it cannot be repeated (see failure()). Everything pending is computed; throws
   /// nothing: what an operator raises then is left as a Python error and `nullptr` is returned with failed_flush().
   std::unique_ptr<Segment> finish_return(PyObject* result);
-  std::unique_ptr<Segment> finish_break();
+  /// `entered`: the frames that were called since, from the innermost root frame on.
+  std::unique_ptr<Segment> finish_break(const std::vector<Activation*>& entered);
   /// Ends it without a segment.
   void abandon();
+  /// Lets go of all it holds. Frames that it was recording may still be on their way back through it.
+  void retire();
   /// The same for a call that is made again. False: something outside has changed since it began.
   bool abandon_unseen();
   void lose(const char* function);  ///< a frame of it ran unseen: what was recorded is not all
@@ -78,7 +90,12 @@ class Recorder final : public Semantics, public Provenance {
   struct StopRecord {
     Stop stop = Stop::kNone;
     std::string detail;
-    int made_at = -1;             ///< root instruction that made the object without a recipe
+    /// Where a root frame made the object without a recipe.
+    struct Place {
+      FrameCache* cache = nullptr;
+      int instruction = -1;
+      bool operator==(const Place&) const = default;
+    } made_at = {};
     Activation* where = nullptr;  ///< the frame in which it happened
   };
   const StopRecord& stop_record() const { return stop_record_; }
@@ -137,15 +154,17 @@ class Recorder final : public Semantics, public Provenance {
   bool has_told() const { return has_told_; }
   /// Called when the recording is invalidated, while the frames of stop_record() are alive.
   std::function<void()> invalidated;
-  /// Marks of the root's frame: instructions that are not to be recorded.
-  const std::unordered_map<int, FrameCache::Mark>* marks = nullptr;
+  /// How many iterations of a loop that is interrupted were recorded one by one before.
+  size_t iterations = 0;
+  /// Why the next instruction of a frame is not to be recorded; nullptr: it is.
+  std::function<const FrameCache::Mark*(Activation&)> mark_at;
 
  private:
   struct Info {
     enum class Class : unsigned char { kMade, kOutside, kNumber, kReal, kLazy, kEffect } cls = Class::kMade;
     SourceId source;
     types::Expr number;
-    int index = -1;         // made: root instruction; effect: its number; lazy: the root that holds it; real: symbol
+    int index = -1;         // made: its place; effect: its number; lazy: the root that holds it; real: symbol
     bool resolved = false;  // floating: the guard program has resolved it
     bool typed = false;     // floating or pinned: its exact type is guarded
     size_t entered = 0;     // its number among all entries
@@ -189,7 +208,14 @@ class Recorder final : public Semantics, public Provenance {
     return i ? i->source : SourceId();
   }
   GuardProgram& guards() { return segment_->guards; }
-  int root_instruction() const { return root_.next(); }
+  bool is_root(const Activation& activation) const {
+    return std::any_of(frames_.begin(), frames_.end(),
+                       [&](const RootFrame& frame) { return frame.activation == &activation; });
+  }
+  Activation& innermost_root() const { return *frames_.back().activation; }
+  StopRecord::Place place() const { return {frames_.back().cache, innermost_root().next()}; }
+  void add_slots_of(const RootFrame& frame, Py_ssize_t first);
+  FrameState state_of(Activation& frame, const std::vector<PyObject*>* before, RecipeWriter* writer) const;
   bool inside_handler() const;  ///< an exception caught by the root since the start is being handled
   void add_function_root(PyObject* object, SourceId source);
   PyObject* stop(Activation& self, Stop reason, std::string detail);
@@ -198,7 +224,7 @@ class Recorder final : public Semantics, public Provenance {
   void invalidate_by_read(Activation& self,
                           const std::string& name);  ///< by what the trace says of its last read of data
   void fault(const char* what);  ///< a note could not be taken (faults.h): the recording is thrown away
-  std::unique_ptr<Segment> finish(bool returns, PyObject* result);
+  std::unique_ptr<Segment> finish(bool returns, PyObject* result, const std::vector<Activation*>& entered);
   bool flush();        ///< false: a Python error is set
   void leave_trace();  ///< nothing where it was left for a call that is not recorded: an object that ends there may end
                        ///< the recording
@@ -296,6 +322,8 @@ class Recorder final : public Semantics, public Provenance {
   void specialise_held(PyObject* iterator, int depth = 0);  ///< numbers that C code will take out of it
   bool carries_number(PyObject* object, int depth = 0);     ///< one that is a symbol, or not looked at yet
   void settle_loose(Activation& self, const std::vector<PyObject*>& arrived);
+  /// An iterator in a slot that nobody else has is taken for one that was made here, of the parts that it tells.
+  bool take_apart(Activation& self, PyObject* iterator, Py_ssize_t references = 1);
   bool claim(graph::ValueId input);  ///< a tensor that an operator met before any primitive; false: from nowhere
   /// Whoever walks this iterator gets the very objects that Python code gave to it.
   static bool only_keeps(PyObject* iterator, int depth = 0);
@@ -415,7 +443,9 @@ class Recorder final : public Semantics, public Provenance {
   void check_changed_dict(PyObject* target, bool by_attribute);
   void guard_apart();  ///< what effects change is none of the other objects that were read
 
-  Activation& root_;
+  std::vector<RootFrame> frames_;
+  const size_t frames_at_start_;
+  Activation& root_;  // the outermost of them
   bool active_ = false;
   bool failed_flush_ = false;
   bool has_told_ = false;
@@ -445,6 +475,7 @@ class Recorder final : public Semantics, public Provenance {
   std::unordered_map<PyObject*, SourceId> dict_places_;  // how a dict was reached first
   std::set<std::pair<PyObject*, PyObject*>> second_owners_;
   std::vector<Ref> loose_;              // what frames gave to whoever called them, until it is seen to arrive
+  std::unordered_set<PyObject*> sole_;  // iterators in slots that nobody else has
   const Activation* keeper_ = nullptr;  // it runs C code that takes numbers and hands on the very same objects
   std::unordered_map<PyObject*, PyObject*> ids_;  // an int that id() gave -> the object
   std::unordered_set<PyObject*> listed_, typed_, functions_, guarded_tensors_;
@@ -479,9 +510,10 @@ class Recorder final : public Semantics, public Provenance {
   std::vector<Ref> throwing_;       // generators that a throw or close of the program may enter
   Rehearsal* rehearsal_ = nullptr;  // of a backward
   std::vector<Pending> effects_;
-  std::vector<std::pair<int, PyObject*>> entry_slots_;  // what each local held when the segment began (borrowed, held)
+  std::vector<std::vector<PyObject*>> entry_slots_;  // what each frame's locals held at the start (borrowed, held)
+  std::vector<StopRecord::Place> places_;            // where objects were made
   PyObject* handled_ = nullptr;                         // what was handled when the segment began (borrowed)
-  int caught_at_ = -1;                                  // root instruction whose exception the root caught last
+  StopRecord::Place caught_at_;                         // where an exception was raised that a root frame caught last
   const std::thread::id thread_ = std::this_thread::get_id();
   bool releasing_ = false;
   StopRecord stop_record_;

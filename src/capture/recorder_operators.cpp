@@ -720,6 +720,8 @@ PyObject* Recorder::iter(Activation& self, PyObject* object) {
 
 PyObject* Recorder::next(Activation& self, PyObject* iterator) {
   if (!active_) return Semantics::next(self, iterator);
+  if (sole_.count(iterator) && is_outside(iterator)) take_apart(self, iterator);
+  if (!active_) return Semantics::next(self, iterator);
   if (is_older(iterator)) return stop(self, Stop::kOutsideIterator, Py_TYPE(iterator)->tp_name);
   if (!is_made(iterator)) {
     if (!(is_outside(iterator) && is_python_class(Py_TYPE(iterator))))
@@ -968,7 +970,7 @@ void Recorder::keyed(Activation&, PyObject* key) {
 void Recorder::caught(Activation& self, PyObject* exception) try {
   if (!active_) return;
   if (!info(exception)) enter_made(exception);
-  if (&self == &root_) caught_at_ = root_instruction();
+  if (is_root(self)) caught_at_ = place();
 } catch (const std::exception& error) {
   fault(error.what());
 }

@@ -7,6 +7,7 @@
 #include "capture/compiled.h"
 #include "capture/faults.h"
 #include "capture/hook.h"
+#include "capture/iterators.h"
 #include "capture/recorder.h"
 #include "capture/tensor_meta.h"
 
@@ -120,6 +121,69 @@ static void each_held(PyObject* object, Visit&& visit) {
 
 static bool is_c_iterator(PyObject* object) {
   return PyIter_Check(object) && !PyGen_CheckExact(object) && !is_python_class(Py_TYPE(object));
+}
+
+/// Loops over these are longer than loops over modules, and one iteration is like another.
+static bool is_data(PyObject* object) {
+  return is_tensor(object) || PyLong_Check(object) || PyFloat_Check(object) || PyRange_Check(object);
+}
+
+static bool is_module(PyObject* object) {
+  static PyObject* const type = [] {
+    const Ref module = Ref::take(PyImport_ImportModule("torch.nn"));
+    PyObject* const found = module ? PyObject_GetAttrString(module.get(), "Module") : nullptr;
+    PyErr_Clear();
+    return found;
+  }();
+  return type && PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(type));
+}
+
+bool Recorder::take_apart(Activation& self, PyObject* iterator, Py_ssize_t references) {
+  constexpr size_t kLoopOverData = 4;
+  if (Py_TYPE(iterator) == &PyODictIter_Type) return false;  // its parts are a copy: what it gives is not theirs
+  const SourceId source = source_of(iterator);
+  const Ref reduced = Ref::take(reduce_iterator(iterator));
+  PyObject* const parts = reduced ? PyTuple_GET_ITEM(reduced.get(), 1) : nullptr;
+  PyObject* const state =
+      reduced && PyTuple_GET_SIZE(reduced.get()) > 2 ? PyTuple_GET_ITEM(reduced.get(), 2) : Py_None;
+  if (!parts || !is_value(state)) return false;
+  bool has_data = false, has_inner = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts); ++i) {
+    PyObject* const part = PyTuple_GET_ITEM(parts, i);
+    const bool is_sequence = PyList_CheckExact(part) || PyTuple_CheckExact(part);
+    const bool is_inner = is_reducible_iterator(Py_TYPE(part)) && Py_REFCNT(part) == 2 && !info(part);
+    if (!is_value(part) && !PyRange_Check(part) && !is_sequence && !PyDict_CheckExact(part) && !is_inner) return false;
+    has_inner = has_inner || is_inner;
+    has_data = has_data || is_data(part) ||
+               (is_sequence && PySequence_Fast_GET_SIZE(part) > 0 &&
+                is_data(PySequence_Fast_GET_ITEM(part, PySequence_Fast_GET_SIZE(part) - 1)));
+  }
+  // What walks another iterator (enumerate, islice) has numbers of its own: the other one says what the loop is over.
+  if (has_data && !has_inner && iterations >= kLoopOverData) return false;
+  resolve(iterator);
+  guards().steps.push_back({FloatingStep::Kind::kIterator,
+                            source,
+                            {},
+                            Ref::share(PyTuple_GET_ITEM(reduced.get(), 0)),
+                            Ref::share(state),
+                            {},
+                            references,
+                            {}});
+  enter_outside(parts, guards().sources.part(Source::Kind::kReduced, source, nullptr));
+  guard_all(self, parts);
+  for (Py_ssize_t i = 0; active_ && i < PyTuple_GET_SIZE(parts); ++i) {
+    PyObject* const part = PyTuple_GET_ITEM(parts, i);
+    if (is_reducible_iterator(Py_TYPE(part))) {
+      if (!take_apart(self, part, 2)) invalidate(self, Stop::kOutsideIterator, Py_TYPE(part)->tp_name);
+    } else if (is_outside(part)) {
+      guard_all(self, part);
+      each_held(part, [&](PyObject* held) {
+        if (is_module(held) && floating(held)) pin(held);
+      });
+    }
+  }
+  if (active_) enter_made(iterator);
+  return true;
 }
 
 void Recorder::specialise_held(PyObject* iterator, int depth) {
@@ -648,7 +712,10 @@ bool Recorder::guard_all(Activation& self, PyObject* container, Reader reader) t
     } else {
       guards().steps.push_back(std::move(keys));
     }
-    for (auto& [key, value] : items) part(value, key, -1);
+    for (auto& [key, value] : items) {
+      if (is_floating && !is_value(key)) owned(key);
+      part(value, key, -1);
+    }
   } else if (PyList_Check(container)) {
     if (is_floating) {
       guards().steps.push_back({FloatingStep::Kind::kLength, source, {}, {}, {}, {}, PyList_GET_SIZE(content), {}});

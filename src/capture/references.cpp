@@ -57,9 +57,9 @@ class Visitor {
   void one(const std::pair<int, Recipe>& local) { one(local.second); }
   void one(const Effect& effect) { all(effect.target, effect.key, effect.value, effect.callable, effect.args); }
   void one(const Segment::Input& input) { all(input.weak); }
+  void one(const FrameState& frame) { all(frame.code, frame.locals, frame.stack); }
   void one(const Segment& segment) {
-    all(segment.kwnames, segment.guards, segment.inputs, segment.effects, segment.result, segment.locals,
-        segment.stack);
+    all(segment.kwnames, segment.guards, segment.inputs, segment.effects, segment.result, segment.frames);
   }
   void one(const FrameCache& cache) {
     all(cache.code, cache.start.segments);

@@ -1,9 +1,14 @@
-// capture/segment.h: a piece of a frame's run that can be repeated without Python: guards, a graph, the effects on
-// objects from outside, and how it ends: the frame returns, or it goes on at an instruction with these slots.
+// capture/segment.h: a piece of a run that can be repeated without Python: guards, a graph, the effects on objects from
+// outside, and how it ends: the frame returns, or goes on at an instruction with these slots.
+//
+// A segment is not bound to one frame. It begins in a chain of frames, each called by an instruction of the one before
+// that does nothing else, and may end in another: some of them have returned, others were called. A replay leaves the
+// former and enters the latter, whose slots are rewritten at their first instruction.
 #pragma once
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -26,6 +31,14 @@ struct Effect {
   std::vector<Recipe> args;
 };
 
+/// A frame as it stands where a segment ends.
+struct FrameState {
+  Ref code;
+  int next = 0;                                ///< the instruction it goes on with, or that has called the next frame
+  std::vector<std::pair<int, Recipe>> locals;  ///< of one that was there before: only those that changed
+  std::vector<Recipe> stack;
+};
+
 struct Segment {
   size_t positional = 0;  ///< call shape, where the roots are arguments
   Ref kwnames;
@@ -43,21 +56,25 @@ struct Segment {
   std::vector<Effect> effects;
   size_t memo_count = 0;
 
-  bool returns = true;
-  Recipe result;            ///< returns
-  int next = 0;             ///< else: the instruction the frame goes on with
-  Stop stop = Stop::kNone;  ///< and why it is not part of the segment
+  size_t left = 0;      ///< of the frames that it begins in, the innermost ones that have returned
+  bool returns = true;  ///< the outermost one, too
+  Recipe result;        ///< returns
+  /// Else: the innermost frame that is still there, and those that were entered from there. (Returns: the outermost,
+  /// with what it has let go.)
+  std::vector<FrameState> frames;
+  Stop stop = Stop::kNone;  ///< why the next instruction is not part of the segment
   std::string detail;
-  std::vector<std::pair<int, Recipe>> locals;  ///< only those that changed
-  std::vector<Recipe> stack;
 
   size_t graph_number = 0;  ///< in the report
   size_t key = 0;           ///< of what was recorded: the same for the same program under the same guards
   std::string fixed_sizes;  ///< as GraphNote::fixed_sizes
+  size_t visit = 0;         ///< how often its call had been at this instruction before
+  std::weak_ptr<Segment> successor;  ///< what followed in the last call
 };
 
 /// What is known of one code object as it is reached on one path of calls: its segments by instruction, and the
-/// instructions that must not be recorded but stepped over, because a recording failed there.
+/// instructions that must not be recorded but stepped over, because a recording failed there. A child is *linked* where
+/// its frame and the one that called it are one chain; else its segments know nothing of the caller's frame.
 struct FrameCache {
   explicit FrameCache(PyCodeObject* code) : code(Ref::share(reinterpret_cast<PyObject*>(code))) {}
   struct Mark {
@@ -77,13 +94,22 @@ struct FrameCache {
   Entry start;                             ///< at the first instruction: looked up at every call
   std::unordered_map<int, Entry> entries;  ///< at the others
   std::unordered_map<int, Mark> marks;
-  std::map<std::pair<int, PyCodeObject*>, std::unique_ptr<FrameCache>> children;
+  using Place = std::tuple<int, bool, PyCodeObject*>;  ///< instruction, linked, code
+  std::map<Place, std::unique_ptr<FrameCache>> children;
 
   Entry& entry(int instruction) { return instruction == 0 ? start : entries[instruction]; }
-  FrameCache& child(int offset, PyCodeObject* code) {
-    auto& slot = children[{offset, code}];
+  FrameCache& child(int offset, bool linked, PyCodeObject* code) {
+    auto& slot = children[{offset, linked, code}];
     if (!slot) slot = std::make_unique<FrameCache>(code);
     return *slot;
+  }
+  FrameCache* find_child(int offset, bool linked, PyCodeObject* code) const {
+    const auto found = children.find({offset, linked, code});
+    return found == children.end() ? nullptr : found->second.get();
+  }
+  bool has_unlinked_child(int offset) const {
+    const auto first = children.lower_bound({offset, false, nullptr});
+    return first != children.end() && std::get<0>(first->first) == offset && !std::get<1>(first->first);
   }
 };
 

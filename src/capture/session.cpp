@@ -182,10 +182,13 @@ static bool same_names(PyObject* a, PyObject* b) {
 }
 
 std::shared_ptr<Segment> find_segment(FrameCache::Entry& entry, GuardContext& context, size_t positional,
-                                      PyObject* kwnames) {
+                                      PyObject* kwnames, const std::shared_ptr<Segment>& likely) {
+  if (likely && std::find(entry.segments.begin(), entry.segments.end(), likely) != entry.segments.end() &&
+      likely->positional == positional && same_names(likely->kwnames.get(), kwnames) && likely->guards.check(context))
+    return likely;
   for (size_t i = 0; i < entry.segments.size(); ++i) {
     std::shared_ptr<Segment> segment = entry.segments[i];
-    if (segment->positional != positional || !same_names(segment->kwnames.get(), kwnames)) continue;
+    if (segment == likely || segment->positional != positional || !same_names(segment->kwnames.get(), kwnames)) continue;
     if (!segment->guards.check(context)) continue;
     if (i > 0 && i < entry.segments.size() && entry.segments[i] == segment) {
       entry.segments.erase(entry.segments.begin() + static_cast<ptrdiff_t>(i));
@@ -272,11 +275,15 @@ PyObject* Session::run_in_eager() {
 static PyCodeObject* code_of(Frame* frame) { return frame_code(frame); }
 
 bool Session::wants(PyThreadState*, Frame* frame) {
+  if (transition_) {
+    const bool enters = transition_->entered > 0 && transition_->entered < transition_->frames.size();
+    return enters && transition_->segment->frames[transition_->entered].code.get() ==
+                         reinterpret_cast<PyObject*>(code_of(frame));
+  }
   if (recording()) return true;
   if (expecting_)
     return reinterpret_cast<PyObject*>(code_of(frame)) == reinterpret_cast<PyFunctionObject*>(function_)->func_code;
-  if (top_ && top_->stepping >= 0) return top_->cache->children.count({top_->stepping, code_of(frame)}) > 0;
-  return false;
+  return top_ && top_->stepping >= 0 && top_->cache->find_child(top_->stepping, false, code_of(frame));
 }
 
 static PyObject* handled_exception(PyThreadState* thread) {
@@ -285,50 +292,109 @@ static PyObject* handled_exception(PyThreadState* thread) {
 }
 
 bool Session::entered(Activation& activation) {
-  if (recording()) {
-    Recorder& recorder = *top_->recorder;
+  if (!transition_ && recording()) {
+    Recorder& recorder = *recording_.recorder;
     activation.set_semantics(recorder);
     bool generator = activation.code()->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR);
     if (!generator || activation.next() == 0)
       recorder.enter_frame(activation);
     else if (activation.code()->co_flags & CO_GENERATOR)
       recorder.resumed(activation);
+    if (FrameNote* const note = note_inlined(activation)) activation.ask_before_each(!note->cache->marks.empty());
     return false;
   }
-  auto* root = new Root;
-  root->activation = &activation;
-  root->outer = top_;
-  root->handled = handled_exception(activation.thread());
-  if (expecting_) {
-    expecting_ = false;
-    root->top = true;
-    root->cache = state_.root.get();
-  } else {
-    root->cache = &top_->cache->child(top_->stepping, activation.code());
-  }
-  activation.note = root;
-  top_ = root;
+  note_frame(activation, transition_ != nullptr);
   return true;
 }
 
-bool Session::collect_roots(Root& root, std::vector<PyObject*>& roots) const {
-  Activation& activation = *root.activation;
-  if (root.top && activation.next() == 0) {
+void Session::note_frame(Activation& activation, bool linked) {
+  auto* note = new FrameNote;
+  note->activation = &activation;
+  note->outer = top_;
+  note->handled = handled_exception(activation.thread());
+  note->linked = linked;
+  if (expecting_) {
+    expecting_ = false;
+    note->top = true;
+    note->cache = state_.root.get();
+  } else {
+    note->cache = &top_->cache->child(top_->activation->next(), linked, activation.code());
+  }
+  activation.note = note;
+  top_ = note;
+}
+
+/// Nothing stands between the instruction that `outer` executes and this frame: who executes it again, with the same
+/// operands, enters such a frame first, and whatever that returns is its result.
+static bool calls_directly(const Activation& outer, const Activation& inner) {
+  constexpr int kNotCalled = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
+  return inner.outer() == &outer && &inner.director() == &outer.director() && outer.callee() == inner.function() &&
+         !(inner.code()->co_flags & kNotCalled);
+}
+
+// A frame that a recording enters where a frame of an earlier one was linked: nullptr: none was.
+Session::FrameNote* Session::note_inlined(Activation& activation) {
+  Activation* const outer = activation.outer();
+  if (!outer || &outer->director() != this || !outer->note) return nullptr;
+  auto* const caller = static_cast<FrameNote*>(outer->note);
+  FrameCache* const cache = caller->cache->find_child(outer->next(), true, activation.code());
+  if (!cache || !calls_directly(*outer, activation)) return nullptr;
+  auto* note = new FrameNote;
+  note->activation = &activation;
+  note->cache = cache;
+  note->outer = caller;
+  note->inlined = note->linked = true;
+  activation.note = note;
+  return note;
+}
+
+// The frames of a recording from the innermost boundary to this one, as a chain. False: something stands between them.
+bool Session::link_frames(Activation& innermost, std::vector<Activation*>& entered) {
+  Activation* frame = &innermost;
+  for (; frame && frame != top_->activation; frame = frame->outer()) {
+    if (!frame->outer() || !calls_directly(*frame->outer(), *frame)) return false;
+    entered.push_back(frame);
+  }
+  if (!frame) return false;
+  std::reverse(entered.begin(), entered.end());
+  for (Activation* activation : entered) {
+    delete static_cast<FrameNote*>(std::exchange(activation->note, nullptr));
+    note_frame(*activation, true);
+  }
+  return true;
+}
+
+std::vector<Session::FrameNote*> Session::chain_of(FrameNote& innermost) {
+  std::vector<FrameNote*> chain{&innermost};
+  while (chain.back()->linked) chain.push_back(chain.back()->outer);
+  std::reverse(chain.begin(), chain.end());
+  return chain;
+}
+
+/// Entries of the stack that are the frame's own: not the operands of the call that is under way.
+static int own_stack(const Activation& activation, bool is_innermost) {
+  return activation.stack_depth() - (is_innermost ? 0 : activation.call_operands());
+}
+
+bool Session::collect_roots(FrameNote& innermost, std::vector<PyObject*>& roots) const {
+  if (innermost.top && innermost.activation->next() == 0) {
     size_t count = positional_ + (kwnames_ ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames_)) : 0);
     roots.assign(args_, args_ + count);
     return true;
   }
-  for (int i = 0; i < activation.local_count(); ++i) roots.push_back(activation.local(i));
-  for (int i = 0; i < activation.stack_depth(); ++i) roots.push_back(activation.stack(i));
-  if (!root.top) roots.push_back(reinterpret_cast<PyObject*>(activation.function()));
+  for (FrameNote* note : chain_of(innermost)) {
+    Activation& activation = *note->activation;
+    for (int i = 0; i < activation.local_count(); ++i) roots.push_back(activation.local(i));
+    const int stack = own_stack(activation, note == &innermost);
+    for (int i = 0; i < stack; ++i) roots.push_back(activation.stack(i));
+    if (!note->top) roots.push_back(reinterpret_cast<PyObject*>(activation.function()));
+  }
   return false;
 }
 
-Director::Go Session::step_over(Root& root) {
-  root.stepping = root.activation->next();
-  auto first = root.cache->children.lower_bound({root.stepping, nullptr});
-  bool descends = first != root.cache->children.end() && first->first.first == root.stepping;
-  if (!descends && !root.quiet) root.quiet.emplace(nullptr);
+Director::Go Session::step_over(FrameNote& note) {
+  note.stepping = note.activation->next();
+  if (!note.cache->has_unlinked_child(note.stepping) && !note.quiet) note.quiet.emplace(nullptr);
   return Go::kStepOver;
 }
 
@@ -381,80 +447,102 @@ static void drop_replaced(const Segment& segment, GuardContext& context, LetGo& 
   }
 }
 
-bool lets_an_end_go(const Segment& segment, GuardContext& context, const Activation* activation) {
-  if (segment.effects.empty() && !activation) return false;
+bool lets_an_end_go(const Segment& segment, GuardContext& context, std::span<Activation* const> chain) {
+  if (segment.effects.empty() && chain.empty()) return false;
   LetGo search([&](PyObject* object) {
     return std::count_if(context.keep.begin(), context.keep.end(),
                          [&](const Ref& kept) { return kept.get() == object; });
   });
   drop_replaced(segment, context, search);
-  if (activation) {
+  if (!chain.empty()) {
     each_named(segment.result, context, search);
-    for (const auto& [slot, recipe] : segment.locals) each_named(recipe, context, search);
-    for (const Recipe& recipe : segment.stack) each_named(recipe, context, search);
-    for (const auto& [slot, recipe] : segment.locals) search.drop(activation->local(slot));
-    for (int i = 0; i < activation->stack_depth(); ++i) search.drop(activation->stack(i));
+    for (const FrameState& frame : segment.frames) {
+      for (const auto& [slot, recipe] : frame.locals) each_named(recipe, context, search);
+      for (const Recipe& recipe : frame.stack) each_named(recipe, context, search);
+    }
+    const size_t there = chain.size() - segment.left;
+    for (const auto& [slot, recipe] : segment.frames.front().locals) search.drop(chain[there - 1]->local(slot));
+    for (size_t n = there; n < chain.size(); ++n)
+      for (int slot = 0; slot < chain[n]->local_count(); ++slot) search.drop(chain[n]->local(slot));
+    for (size_t n = there - 1; n < chain.size(); ++n)
+      for (int i = 0; i < chain[n]->stack_depth(); ++i) search.drop(chain[n]->stack(i));
   }
   return !search.is_empty() && search.runs_code();
 }
 
+// Another iteration of a loop that is not compiled as a whole is no other input: each has its own segments. Of a long
+// loop, all later ones together.
+constexpr size_t kLongLoop = 32;
+
 Director::Go Session::at_boundary(Activation& activation) {
-  Root* root = static_cast<Root*>(activation.note);
+  auto* const note = static_cast<FrameNote*>(activation.note);
   fault_point("boundary");
-  if (recording() && top_->recorder->has_failed_rehearsal() && top_->recorder->fail_rehearsal()) return Go::kRaise;
-  if (!root) return Go::kRun;  // a frame inside a recording that was given up: it runs on plainly
-  root->quiet.reset();
-  root->stepping = -1;
-  if (root->recorder) end_recording(*root);
+  if (recording() && recording_.recorder->has_failed_rehearsal() && recording_.recorder->fail_rehearsal())
+    return Go::kRaise;
+  if (!note || note->inlined) return Go::kRun;  // a frame inside a recording that was given up: it runs on plainly
+  note->quiet.reset();
+  note->stepping = -1;
+  if (transition_) return proceed(*note);
+  if (recording()) {  // a frame that it began in has returned to this one
+    recording_.recorder->after_instruction(activation);
+    if (recording()) return Go::kRun;
+  }
+  end_recording();
   activation.set_semantics(plain_semantics());
-  if (root->gave_up) return Go::kRun;
+  if (note->gave_up) return Go::kRun;
   // Inside an except block, or at its door: which exception is handled is no slot.
-  if (handled_exception(activation.thread()) != root->handled ||
+  if (handled_exception(activation.thread()) != note->handled ||
       activation.text().units[2 * activation.next()] == PUSH_EXC_INFO)
-    return step_over(*root);
+    return step_over(*note);
   // A segment that returns leaves the locals as they are, and who holds the frame sees them: they would live on.
-  if (is_held(activation.frame())) {
+  std::vector<Activation*> chain;
+  for (FrameNote* link : chain_of(*note)) chain.push_back(link->activation);
+  if (std::any_of(chain.begin(), chain.end(), [](Activation* frame) { return is_held(frame->frame()); })) {
     constexpr int kEndOfClause = 3;  // instructions that let the exception of an except clause go
-    if (++root->held == kEndOfClause + 1) note_break(activation, Stop::kFrameHeld, "");
-    return step_over(*root);
+    if (++note->held == kEndOfClause + 1) note_break(activation, Stop::kFrameHeld, "");
+    return step_over(*note);
   }
   if (const char* mode = foreign_mode()) {
     note_fallback(activation, std::string(mode) + " is active", "leave the mode before calling the compiled function");
     return Go::kHandOver;
   }
-  if (auto mark = root->cache->marks.find(activation.next()); mark != root->cache->marks.end()) {
-    if (state_.fullgraph) note_break(activation, mark->second.stop, mark->second.detail);
-    return step_over(*root);
+  if (auto mark = note->cache->marks.find(activation.next()); mark != note->cache->marks.end()) {
+    if (refuses_breaks()) note_break(activation, mark->second.stop, mark->second.detail);
+    return step_over(*note);
   }
-  FrameCache::Entry& entry = root->cache->entry(activation.next());
+  FrameCache::Entry& entry = note->cache->entry(activation.next());
   if (entry.given_up) return Go::kHandOver;
 
   if (first_segment_) {
     auto segment = std::move(first_segment_);
-    if (!lets_an_end_go(*segment, first_context_, &activation)) return apply(*root, *segment, first_context_);
+    if (!lets_an_end_go(*segment, first_context_, chain)) return apply(*note, segment, first_context_);
   }
+  const size_t visit = std::min(visits_[{note->cache, activation.next()}]++, kLongLoop);
   std::vector<PyObject*> roots;
-  bool arguments = collect_roots(*root, roots);
+  bool arguments = collect_roots(*note, roots);
   GuardContext context;
   context.roots = roots.data();
   context.root_count = roots.size();
-  if (auto segment = find_segment(entry, context, arguments ? positional_ : 0, arguments ? kwnames_ : nullptr)) {
-    if (!lets_an_end_go(*segment, context, &activation)) return apply(*root, *segment, context);
+  const std::shared_ptr<Segment> likely = last_ ? last_->successor.lock() : nullptr;
+  if (auto segment = find_segment(entry, context, arguments ? positional_ : 0, arguments ? kwnames_ : nullptr, likely)) {
+    if (!lets_an_end_go(*segment, context, chain)) return apply(*note, segment, context);
     std::erase(entry.segments, segment);  // the next recording marks the instruction
-    return begin_recording(*root, entry);
+    return begin_recording(*note, entry, visit);
   }
   if (const Stance stance = current_stance(); stance == Stance::kEagerOnRecompile)
     return Go::kHandOver;
   else if (stance == Stance::kFailOnRecompile)
-    return refuse_recording(activation, why_none_fits(entry, arguments, context));
-  if (!entry.segments.empty()) {
+    return refuse_recording(activation, why_none_fits(entry, arguments, context, visit));
+  const auto here = std::count_if(entry.segments.begin(), entry.segments.end(),
+                                  [&](const std::shared_ptr<Segment>& segment) { return segment->visit == visit; });
+  if (here > 0 || visit >= static_cast<size_t>(state_.limit)) {
     std::vector<std::string> changed;
-    const std::string why = why_none_fits(entry, arguments, context, &changed);
+    const std::string why = why_none_fits(entry, arguments, context, visit, &changed);
     if (!state_.dynamic.value_or(true))
       std::erase_if(changed, [](const std::string& path) { return !is_offset(path); });
     state_.changing.insert(changed.begin(), changed.end());
-    base::process_report().add(base::RecompileNote{state_.id, line_of(activation), why});
-    if (static_cast<int>(entry.segments.size()) >= state_.limit) {
+    if (here > 0) base::process_report().add(base::RecompileNote{state_.id, line_of(activation), why});
+    if (here >= state_.limit) {
       entry.given_up = true;
       std::string reason =
           "compiled " + std::to_string(state_.limit) + " times for other inputs; the last reason: " + why;
@@ -466,19 +554,21 @@ Director::Go Session::at_boundary(Activation& activation) {
       return Go::kHandOver;
     }
   }
-  return begin_recording(*root, entry);
+  return begin_recording(*note, entry, visit);
 }
 
-// The newest segment for such a call says most. `changed` as GuardProgram::check.
-std::string Session::why_none_fits(const FrameCache::Entry& entry, bool arguments, GuardContext& context,
+// The newest segment for such a call says most, one of the same iteration more. `changed` as GuardProgram::check.
+std::string Session::why_none_fits(const FrameCache::Entry& entry, bool arguments, GuardContext& context, size_t visit,
                                    std::vector<std::string>* changed) const {
-  std::string why = entry.segments.empty() ? "nothing was compiled here yet" : "the call has other arguments";
+  Segment* newest = nullptr;
   for (const auto& segment : entry.segments) {
     if (arguments && (segment->positional != positional_ || !same_names(segment->kwnames.get(), kwnames_))) continue;
-    why.clear();
-    segment->guards.check(context, &why, changed);
-    break;
+    if (!newest || (newest->visit != visit && segment->visit == visit)) newest = segment.get();
   }
+  std::string why = entry.segments.empty() ? "nothing was compiled here yet" : "the call has other arguments";
+  if (!newest) return why;
+  why.clear();
+  newest->guards.check(context, &why, changed);
   return why;
 }
 
@@ -493,79 +583,124 @@ Director::Go Session::refuse_recording(Activation& where, const std::string& why
   return Go::kRaise;
 }
 
-Director::Go Session::apply(Root& root, Segment& segment, GuardContext& context) {
-  Activation& activation = *root.activation;
+Director::Go Session::apply(FrameNote& note, const std::shared_ptr<Segment>& segment, GuardContext& context) {
+  Activation& activation = *note.activation;
   BuildContext built;
   Outcome outcome;
   {
     Hooked nobody(nullptr);
-    outcome = run_segment(segment, context, built);
+    outcome = run_segment(*segment, context, built);
   }
   if (outcome == Outcome::kRaised) return Go::kRaise;
   if (outcome == Outcome::kFault) note_break(activation, Stop::kFault, built.fault);
   if (outcome == Outcome::kEager || outcome == Outcome::kFault) return Go::kHandOver;
-  if (segment.returns) {
-    PyObject* result = build(segment.result, built);
-    if (!result) return Go::kRaise;
-    activation.set_result(result);
-    root.gave_up = true;
+  if (last_) last_->successor = segment;
+  last_ = segment;
+  auto transition = std::make_unique<Transition>();
+  transition->segment = segment;
+  transition->left = segment->left;
+  if (segment->returns) {
+    transition->result = Ref::take(build(segment->result, built));
+    if (!transition->result) return Go::kRaise;
+  } else {
+    for (const FrameState& frame : segment->frames) {
+      Transition::Slots& slots = transition->frames.emplace_back();
+      for (const auto& [slot, recipe] : frame.locals) slots.locals.push_back(Ref::take(build(recipe, built)));
+      for (const Recipe& recipe : frame.stack) slots.stack.push_back(Ref::take(build(recipe, built)));
+    }
+    if (PyErr_Occurred()) return Go::kRaise;
+  }
+  transition_ = std::move(transition);
+  return proceed(note);
+}
+
+Director::Go Session::proceed(FrameNote& note) {
+  Activation& activation = *note.activation;
+  Transition& way = *transition_;
+  if (way.left > 0) {
+    --way.left;
+    note.gave_up = true;
+    activation.set_result(activation.some_result());  // nobody sees it: the caller's stack is written again
     return Go::kReturn;
   }
-  std::vector<PyObject*> locals, stack;
-  for (auto& [slot, recipe] : segment.locals) {
-    PyObject* object = build(recipe, built);
-    if (!object && PyErr_Occurred()) return Go::kRaise;
-    locals.push_back(object);
+  if (way.segment->returns) {
+    activation.set_result(way.result.release());
+    transition_.reset();
+    note.gave_up = true;
+    return Go::kReturn;
   }
-  for (const Recipe& recipe : segment.stack) {
-    PyObject* object = build(recipe, built);
-    if (!object && PyErr_Occurred()) return Go::kRaise;
-    stack.push_back(object);
+  const FrameState& state = way.segment->frames[way.entered];
+  const bool is_expected = state.code.get() == reinterpret_cast<PyObject*>(activation.code());
+  if (!is_expected || (way.entered > 0 && activation.next() != 0)) {  // a call of the chain has raised: no stack is left
+    transition_.reset();
+    return Go::kHandOver;
   }
-  for (size_t i = 0; i < locals.size(); ++i) activation.set_local(segment.locals[i].first, locals[i]);
+  Transition::Slots& slots = way.frames[way.entered];
+  for (size_t i = 0; i < state.locals.size(); ++i) activation.set_local(state.locals[i].first, slots.locals[i].release());
+  std::vector<PyObject*> stack;
+  for (Ref& object : slots.stack) stack.push_back(object.release());
   activation.set_stack(stack);
-  activation.set_next(segment.next);
-  if (state_.fullgraph) note_break(activation, segment.stop, segment.detail);
-  return step_over(root);
+  activation.set_next(state.next);
+  if (++way.entered < way.frames.size()) {
+    note.stepping = state.next;
+    return Go::kStepOver;
+  }
+  const auto segment = std::move(way.segment);
+  transition_.reset();
+  if (refuses_breaks()) note_break(activation, segment->stop, segment->detail);
+  return step_over(note);
 }
 
 // ---------------------------------------------------------------------------------------------------- recording
 
-Director::Go Session::begin_recording(Root& root, FrameCache::Entry& entry) {
-  Activation& activation = *root.activation;
+Director::Go Session::begin_recording(FrameNote& note, FrameCache::Entry& entry, size_t visit) {
+  Activation& activation = *note.activation;
   if (!is_first_evaluator()) {
     note_fallback(activation, "another frame evaluator is active (torch.compile, or a debugger)",
                   "call the compiled function outside of it");
     return Go::kHandOver;
   }
-  if (++entry.recordings > 4 * state_.limit || entry.discarded > 8) {
+  if (++entry.recordings > 4 * state_.limit + static_cast<int>(kLongLoop) || entry.discarded > 8) {
     entry.given_up = true;
     note_fallback(activation, "no recording of this function could be kept", "see the breaks of this function");
     return Go::kHandOver;
   }
-  root.recorder = std::make_unique<Recorder>(activation, Changing{state_.changing, state_.dynamic.value_or(false)});
-  Recorder& recorder = *root.recorder;
-  recorder.marks = &root.cache->marks;
+  const std::vector<FrameNote*> chain = chain_of(note);
+  std::vector<Recorder::RootFrame> frames;
+  for (FrameNote* link : chain)
+    frames.push_back({link->activation, link->cache, own_stack(*link->activation, link == &note), link->top});
+  recording_ = {std::make_unique<Recorder>(std::move(frames), Changing{state_.changing, state_.dynamic.value_or(false)}),
+                note.cache,
+                activation.next(),
+                note.top && activation.next() == 0,
+                visit,
+                entry.saved,
+                Ref::share(reinterpret_cast<PyObject*>(activation.code()))};
+  Recorder& recorder = *recording_.recorder;
   recorder.tells_of_compiler = !state_.hides_compiler;
+  recorder.iterations = visit;
   recorder.keeps_functions = !state_.backend;  // one of the user's would not know their gradient
-  activation.ask_before_each(!root.cache->marks.empty());
-  recorder.invalidated = [this, &root] {
-    const Recorder::StopRecord& stop_record = root.recorder->stop_record();
-    note_break(*stop_record.where, stop_record.stop, stop_record.detail);
-    mark_stop(root, stop_record);
+  recorder.mark_at = [](Activation& frame) -> const FrameCache::Mark* {
+    const auto* known = static_cast<const FrameNote*>(frame.note);
+    if (!known) return nullptr;
+    const auto found = known->cache->marks.find(frame.next());
+    return found == known->cache->marks.end() ? nullptr : &found->second;
   };
-  root.recorded_at = activation.next();
-  root.saved_before = entry.saved;
+  recorder.invalidated = [this] {
+    const Recorder::StopRecord& stop_record = recording_.recorder->stop_record();
+    note_break(*stop_record.where, stop_record.stop, stop_record.detail);
+    mark_stop(stop_record);
+  };
   if (PyGC_IsEnabled()) {  // finalizers of other objects are not part of the program
     PyGC_Disable();
     gc_off_ = true;
   }
   static PyObject* self_name = PyUnicode_InternFromString("self");
-  if (root.top) {
+  if (chain.front()->top) {
     recorder.add_pinned_root(function_, reinterpret_cast<PyFunctionObject*>(function_)->func_name);
     if (self_) recorder.add_pinned_root(self_, self_name);
   }
-  if (root.top && activation.next() == 0) {
+  if (recording_.takes_arguments) {
     size_t count = positional_ + (kwnames_ ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames_)) : 0);
     std::vector<Ref> names;
     PyCodeObject* code = activation.code();
@@ -580,12 +715,15 @@ Director::Go Session::begin_recording(Root& root, FrameCache::Entry& entry) {
     }
     recorder.add_argument_roots(args_, count, names);
   } else {
-    recorder.add_slot_roots(root.top);
+    recorder.add_slot_roots();
   }
   fault_point("begin");
   recorder.begin();
-  recorder.enter_frame(activation);
-  activation.set_semantics(recorder);
+  for (FrameNote* link : chain) {
+    recorder.enter_frame(*link->activation);
+    link->activation->ask_before_each(!link->cache->marks.empty());
+    link->activation->set_semantics(recorder);
+  }
   return Go::kRun;
 }
 
@@ -628,7 +766,8 @@ static bool compile(Segment& segment, base::GraphNote& note) {
 
 // Guards and program as text: two that are the same may be different for once, then one of them is recorded again.
 static size_t key_of(const Segment& segment, const base::GraphNote& note) {
-  std::string text = base::concat(segment.positional, segment.returns ? " " : " then ", segment.next, "\n", note.text);
+  std::string text = base::concat(segment.positional, segment.returns ? " " : " then ", segment.left, "\n", note.text);
+  for (const FrameState& frame : segment.frames) text += base::concat(frame.next, "\n");
   for (const std::string& guard : note.guards) text += guard + "\n";
   return std::hash<std::string>()(text);
 }
@@ -652,15 +791,16 @@ class InWork {
   const size_t key_;
 };
 
-bool Session::save(Root& root, std::unique_ptr<Segment> segment) {
-  if (root.top && root.recorded_at == 0) {
+bool Session::save(std::unique_ptr<Segment> segment) {
+  if (recording_.takes_arguments) {
     segment->positional = positional_;
     segment->kwnames = Ref::share(kwnames_);
   }
+  segment->visit = recording_.visit;
   base::GraphNote note;
   note.callable = state_.id;
-  note.where = {PyUnicode_AsUTF8(root.activation->code()->co_filename), root.activation->code()->co_firstlineno,
-                PyUnicode_AsUTF8(root.activation->code()->co_qualname)};
+  const auto* const code = reinterpret_cast<PyCodeObject*>(recording_.code.get());
+  note.where = {PyUnicode_AsUTF8(code->co_filename), code->co_firstlineno, PyUnicode_AsUTF8(code->co_qualname)};
   if (segment->program) {
     note.text = graph::print(segment->program->graph());
     note.nodes = segment->program->graph().nodes().size();
@@ -671,12 +811,12 @@ bool Session::save(Root& root, std::unique_ptr<Segment> segment) {
     segment->executable = segment->program;
     segment->key = key_of(*segment, note);
   }
-  FrameCache::Entry& entry = root.cache->entry(root.recorded_at);
+  FrameCache::Entry& entry = recording_.cache->entry(recording_.at);
   if (segment->program) {
     // Another thread may have recorded the same at the same time: one of them serves both.
     const auto is_same = [&](const std::shared_ptr<Segment>& other) { return other->key == segment->key; };
     if (std::count(entry.in_work.begin(), entry.in_work.end(), segment->key) > 0 ||
-        (entry.saved > root.saved_before && std::any_of(entry.segments.begin(), entry.segments.end(), is_same))) {
+        (entry.saved > recording_.saved_before && std::any_of(entry.segments.begin(), entry.segments.end(), is_same))) {
       --entry.recordings;
       return true;
     }
@@ -702,15 +842,21 @@ bool Session::save(Root& root, std::unique_ptr<Segment> segment) {
     segment->graph_number = base::process_report().add(std::move(note));
   }
   ++entry.saved;
-  entry.segments.insert(entry.segments.begin(), std::shared_ptr<Segment>(std::move(segment)));
+  std::shared_ptr<Segment> saved = std::move(segment);
+  if (last_) last_->successor = saved;
+  last_ = saved;
+  entry.segments.insert(entry.segments.begin(), std::move(saved));
   return true;
 }
 
-// The recording is over, kept or not: what it held is let go.
-void Session::end_recording(Root& root) {
-  if (root.recorder) {
-    root.recorder->abandon();
-    root.recorder.reset();
+// The recording is over, kept or not: what it held is let go. Frames that it recorded may be in the middle of a call.
+void Session::end_recording() {
+  if (recording_.recorder) {
+    recording_.recorder->abandon();
+    for (const Recorder::RootFrame& frame : recording_.recorder->frames())
+      frame.activation->set_semantics(plain_semantics());
+    recording_.recorder->retire();
+    retired_.push_back(std::move(recording_.recorder));
   }
   if (gc_off_) {
     gc_off_ = false;
@@ -718,110 +864,110 @@ void Session::end_recording(Root& root) {
   }
 }
 
-void Session::mark_stop(Root& root, const Recorder::StopRecord& stop_record) {
-  FrameCache::Entry& entry = root.cache->entry(root.recorded_at);
-  ++entry.discarded;
-  if (stop_record.made_at >= 0) {
-    root.cache->marks[stop_record.made_at] = {stop_record.stop, stop_record.detail};
+void Session::mark_stop(const Recorder::StopRecord& stop_record) {
+  ++recording_.cache->entry(recording_.at).discarded;
+  if (stop_record.made_at.cache) {
+    stop_record.made_at.cache->marks[stop_record.made_at.instruction] = {stop_record.stop, stop_record.detail};
     return;
   }
   std::vector<Activation*> path;
-  bool inside = false;
-  for (Activation* a = stop_record.where; a; a = a->outer()) {
-    path.push_back(a);
-    if (a == root.activation) {
-      inside = true;
-      break;
-    }
+  Activation* outer = stop_record.where;
+  for (; outer && outer != top_->activation; outer = outer->outer()) path.push_back(outer);
+  if (!outer) {
+    path.clear();
+    outer = top_->activation;
   }
-  if (!inside) {
-    root.cache->marks[root.activation->next()] = {stop_record.stop, stop_record.detail};
-    return;
+  FrameCache* cache = top_->cache;
+  for (size_t i = path.size(); i-- > 0; outer = path[i]) {
+    const bool linked = calls_directly(*outer, *path[i]);
+    if (!linked) cache->marks[outer->next()] = {Stop::kInner, text_of(stop_record.stop).what.data()};
+    cache = &cache->child(outer->next(), linked, path[i]->code());
   }
-  FrameCache* cache = root.cache;
-  for (size_t i = path.size(); i-- > 0;) {
-    int offset = path[i]->next();
-    bool innermost = i == 0;
-    cache->marks[offset] = {innermost ? stop_record.stop : Stop::kInner,
-                            innermost ? stop_record.detail : text_of(stop_record.stop).what.data()};
-    if (!innermost) cache = &cache->child(offset, path[i - 1]->code());
-  }
+  cache->marks[outer->next()] = {stop_record.stop, stop_record.detail};
 }
 
 // A recording that was finished and could not be kept.
-void Session::mark_failure(Root& root, const Recorder::StopRecord& failure) {
+void Session::mark_failure(const Recorder::StopRecord& failure) {
   if (failure.stop == Stop::kRaised)
     hide_compiler(state_, nullptr);  // the next one goes another way
   else
-    mark_stop(root, failure);
+    mark_stop(failure);
 }
 
 Director::Go Session::stopped(Activation& activation) {
-  Root* root = static_cast<Root*>(activation.note);
-  Recorder* recorder = top_ && top_->recorder ? top_->recorder.get() : nullptr;
-  if (!recorder || !recorder->active()) return root ? step_over(*root) : Go::kStepOver;  // it was invalidated just now
+  auto* note = static_cast<FrameNote*>(activation.note);
+  if (!recording())  // it was invalidated just now
+    return note && !note->inlined ? step_over(*note) : Go::kStepOver;
+  Recorder& recorder = *recording_.recorder;
   fault_point("stop");
-  if (recorder->fail_rehearsal()) return Go::kRaise;
-  Recorder::StopRecord stop_record = recorder->stop_record();
+  if (recorder.fail_rehearsal()) return Go::kRaise;
+  Recorder::StopRecord stop_record = recorder.stop_record();
   note_break(*(stop_record.where ? stop_record.where : &activation), stop_record.stop, stop_record.detail);
-  if (root && root == top_) {
-    std::unique_ptr<Segment> segment = recorder->finish_break();
-    bool raises = recorder->failed_flush();
-    if (segment) {
-      segment->stop = stop_record.stop;
-      segment->detail = stop_record.detail;
-      raises = !save(*root, std::move(segment));
-    } else if (!raises) {
-      Recorder::StopRecord failure = recorder->stop_record();
-      note_break(activation, failure.stop, failure.detail);
-      mark_failure(*root, failure);
-    }
-    root->recorder.reset();
-    end_recording(*root);
+  std::vector<Activation*> entered;
+  if (!link_frames(activation, entered)) {  // this recording cannot be kept
+    recorder.abandon();
+    mark_stop(stop_record);
+    if (recorder.failed_flush()) return Go::kRaise;
+    top_->activation->request_boundary();
     activation.set_semantics(plain_semantics());
-    if (!raises) return step_over(*root);
-    activation.request_boundary();  // a handler of the frame may go on
-    return Go::kRaise;
+    activation.request_boundary();
+    return Go::kStepOver;
   }
-  // Inside an inlined function: this recording cannot be kept.
-  Root& owner = *top_;
-  recorder->abandon();
-  mark_stop(owner, stop_record);
-  if (recorder->failed_flush()) return Go::kRaise;
-  owner.activation->request_boundary();
-  activation.set_semantics(plain_semantics());
-  activation.request_boundary();
-  return Go::kStepOver;
+  note = top_;
+  std::unique_ptr<Segment> segment = recorder.finish_break(entered);
+  bool raises = recorder.failed_flush();
+  if (segment) {
+    segment->stop = stop_record.stop;
+    segment->detail = stop_record.detail;
+    raises = !save(std::move(segment));
+  } else if (!raises) {
+    Recorder::StopRecord failure = recorder.stop_record();
+    note_break(activation, failure.stop, failure.detail);
+    mark_failure(failure);
+  }
+  end_recording();
+  for (FrameNote* link : chain_of(*note)) {  // they come back from their calls to a boundary
+    link->activation->set_semantics(plain_semantics());
+    if (link != note) link->activation->request_boundary();
+  }
+  if (!raises) return step_over(*note);
+  activation.request_boundary();  // a handler of the frame may go on
+  return Go::kRaise;
 }
 
 void Session::left(Activation& activation, Exit exit, PyObject* result) {
-  Root* root = static_cast<Root*>(activation.note);
+  auto* const note = static_cast<FrameNote*>(activation.note);
   if (recording() && activation.code()->co_flags & CO_GENERATOR && (exit == Exit::kReturned || exit == Exit::kRaised))
-    top_->recorder->finished(frame_generator(activation.frame()));
-  if (!root) {
+    recording_.recorder->finished(frame_generator(activation.frame()));
+  if (!note || note->inlined) {
     if (recording() && exit == Exit::kHandedOver) {
-      Recorder::StopRecord stop_record{Stop::kHandOver, "an instruction that only CPython executes", -1, &activation};
+      Recorder::StopRecord stop_record{Stop::kHandOver, "an instruction that only CPython executes", {}, &activation};
       note_break(activation, stop_record.stop, stop_record.detail);
-      top_->recorder->abandon();
-      mark_stop(*top_, stop_record);
+      recording_.recorder->abandon();
+      mark_stop(stop_record);
       top_->activation->request_boundary();
     }
+    delete note;
+    activation.note = nullptr;
     return;
   }
-  root->quiet.reset();
-  if (root->recorder && root->recorder->active()) {
-    try {
-      finish_recording(*root, exit, result);
-    } catch (const std::exception& fault) {
-      faulted(activation, fault.what());
-      if (exit == Exit::kReturned && PyErr_Occurred()) keep_error();
+  note->quiet.reset();
+  if (recording() && exit == Exit::kReturned && recording_.recorder->frames().size() > 1) {
+    recording_.recorder->leave_frame();
+  } else {
+    if (recording()) {
+      try {
+        finish_recording(*note, exit, result);
+      } catch (const std::exception& fault) {
+        faulted(activation, fault.what());
+        if (exit == Exit::kReturned && PyErr_Occurred()) keep_error();
+      }
     }
-    root->recorder.reset();
+    end_recording();
   }
-  end_recording(*root);
-  top_ = root->outer;
+  top_ = note->outer;
   activation.note = nullptr;
-  delete root;
+  delete note;
 }
 
 void Session::keep_error() {
@@ -832,27 +978,27 @@ void Session::keep_error() {
   failed_traceback_ = Ref::take(traceback);
 }
 
-void Session::finish_recording(Root& root, Exit exit, PyObject* result) {
-  Activation& activation = *root.activation;
-  Recorder& recorder = *root.recorder;
+void Session::finish_recording(FrameNote& note, Exit exit, PyObject* result) {
+  Activation& activation = *note.activation;
+  Recorder& recorder = *recording_.recorder;
   fault_point("finish");
   if (exit == Exit::kReturned) {
     std::unique_ptr<Segment> segment = recorder.finish_return(result);
     if (recorder.failed_flush()) return keep_error();
     if (segment) {
-      if (!save(root, std::move(segment))) keep_error();
+      if (!save(std::move(segment))) keep_error();
       return;
     }
     Recorder::StopRecord failure = recorder.stop_record();
     note_break(activation, failure.stop, failure.detail);
-    mark_failure(root, failure);
+    mark_failure(failure);
     return;
   }
   PyObject* raised = PyErr_Occurred();
   // who presses Ctrl-C does so anywhere: the instruction is not to blame
   const bool interrupted = raised && PyErr_GivenExceptionMatches(raised, PyExc_KeyboardInterrupt);
   if (exit == Exit::kRaised && recorder.has_told() && !interrupted) {
-    begins_again_ = root.top && root.recorded_at == 0 && recorder.abandon_unseen();
+    begins_again_ = note.top && recording_.takes_arguments && recorder.abandon_unseen();
     if (begins_again_) return;
     const ErrorAside aside;
     hide_compiler(state_, raised);
@@ -864,25 +1010,24 @@ void Session::finish_recording(Root& root, Exit exit, PyObject* result) {
   recorder.abandon();
   const ErrorAside aside;
   note_break(activation, stop_record.stop, stop_record.detail);
-  if (!interrupted) mark_stop(root, stop_record);
+  if (!interrupted) mark_stop(stop_record);
 }
 
 void Session::missed(Frame* frame) {
   if (!recording()) return;
   const char* name = PyUnicode_AsUTF8(frame_code(frame)->co_qualname);
-  top_->recorder->lose(name ? name : "a function");
+  recording_.recorder->lose(name ? name : "a function");
 }
 
-bool Session::thrown(Frame* frame) { return recording() && top_->recorder->thrown(frame); }
+bool Session::thrown(Frame* frame) { return recording() && recording_.recorder->thrown(frame); }
 
 void Session::faulted(Activation& activation, const char* what) {
   try {
-    Root* owner = top_;
-    if (owner && owner->recorder) {
-      bool lost = owner->recorder->active();
-      owner->recorder->abandon();
-      if (lost) mark_stop(*owner, {Stop::kFault, what, -1, &activation});
-      owner->activation->request_boundary();
+    if (recording_.recorder && top_) {
+      bool lost = recording();
+      recording_.recorder->abandon();
+      if (lost) mark_stop({Stop::kFault, what, {}, &activation});
+      top_->activation->request_boundary();
     }
     activation.set_semantics(plain_semantics());
     note_break(activation, Stop::kFault, what);
@@ -898,10 +1043,12 @@ base::Line line_of(Activation& activation) {
   return {PyUnicode_AsUTF8(at->code()->co_filename), at->current_line(), PyUnicode_AsUTF8(at->code()->co_qualname)};
 }
 
+bool Session::refuses_breaks() const { return state_.fullgraph || error_on_graph_break(); }
+
 void Session::note_break(Activation& where, Stop stop, const std::string& detail) {
   if (stop == Stop::kNone || stop == Stop::kInner) return;
   base::BreakNote note{state_.id, line_of(where), describe(stop, detail), std::string(text_of(stop).cure), 1};
-  if (state_.fullgraph) breaks_.push_back(note);
+  if (refuses_breaks()) breaks_.push_back(note);
   if (stop == Stop::kFault) warn_of_fault(state_, note.where, detail);
   base::process_report().add(std::move(note));
 }

@@ -2,11 +2,13 @@
 // because a segment ends in the middle. It directs the evaluator: at a boundary run a segment whose guards hold, else
 // record one; at a stop end the segment and step over the instruction.
 //
-// A break inside a function that was inlined cannot be replayed from the outer frame, whose call is half done. So the
-// recording is given up, the call is marked on every frame of the path, and from then on these frames are roots of
-// their own: the outer segment ends before the call, the inner frame has segments of its own.
+// A break inside a function that was inlined ends the segment there: its frames become a chain (segment.h), and the next
+// recording begins in all of them and goes on when they return. Where C code stands between two frames (map, sorted, a
+// generator), no replay could enter the inner one: the recording is given up, the instruction that calls the C code is
+// marked, so that the next one ends before it, and the frames beyond have segments of their own.
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -71,13 +73,13 @@ void log(const std::string& logger, int level, const std::string& text);
 enum class Outcome { kDone, kRaised, kEager, kFault };  ///< kEager, kFault: nothing has happened
 Outcome run_segment(Segment& segment, GuardContext& context, BuildContext& built);
 
-/// The segment of `entry` whose guards hold for these roots, moved to the front; nullptr. `why` as GuardProgram::check.
+/// The segment of `entry` whose guards hold for these roots, moved to the front; nullptr. `likely` is asked first.
 std::shared_ptr<Segment> find_segment(FrameCache::Entry& entry, GuardContext& context, size_t positional,
-                                      PyObject* kwnames);
+                                      PyObject* kwnames, const std::shared_ptr<Segment>& likely = nullptr);
 
-/// Whether the segment takes away what runs code at its end, from slots of the frame (nullptr: it has none) or from
+/// Whether the segment takes away what runs code at its end, from slots of the frames (none: it has none) or from
 /// objects outside: that code would run after the graph, and after other effects. Such a call is recorded instead.
-bool lets_an_end_go(const Segment& segment, GuardContext& context, const Activation* activation);
+bool lets_an_end_go(const Segment& segment, GuardContext& context, std::span<Activation* const> chain);
 
 class Session final : public Director {
  public:
@@ -92,7 +94,7 @@ class Session final : public Director {
   }
   /// Calls the function. New reference or nullptr with an error.
   PyObject* run();
-  /// The breaks of this call, where fullgraph asked for them.
+  /// The breaks of this call, where fullgraph or error_on_graph_break asked for them.
   const std::vector<base::BreakNote>& breaks() const { return breaks_; }
 
   bool wants(PyThreadState* thread, Frame* frame) override;
@@ -102,41 +104,67 @@ class Session final : public Director {
   void left(Activation& activation, Exit exit, PyObject* result) override;
   void faulted(Activation& activation, const char* what) override;
   bool records() const override { return recording(); }
+  bool insists() const override { return transition_ != nullptr; }
   void missed(Frame* frame) override;
   bool thrown(Frame* frame) override;
 
  private:
-  struct Root {
+  /// A frame of this call that has boundaries of its own, or is a part of a recording and has marks.
+  struct FrameNote {
     Activation* activation = nullptr;
     FrameCache* cache = nullptr;
-    Root* outer = nullptr;
-    std::unique_ptr<Recorder> recorder;
-    int recorded_at = -1;         ///< instruction at which the recording began
-    uint64_t saved_before = 0;    ///< FrameCache::Entry::saved at that time
+    FrameNote* outer = nullptr;
+    bool linked = false;          ///< one chain with `outer`
+    bool inlined = false;         ///< in a recording that began outside of it
     int stepping = -1;            ///< instruction that is stepped over now
     PyObject* handled = nullptr;  ///< the exception handled when the frame began (borrowed)
     std::optional<Hooked> quiet;  ///< nobody listens while an opaque instruction runs
     bool top = false;
-    bool entry_missed = false;
     bool gave_up = false;
     int held = 0;  ///< boundaries at which somebody held the frame
   };
-  bool recording() const { return top_ && top_->recorder && top_->recorder->active(); }
-  Go begin_recording(Root& root, FrameCache::Entry& entry);
+  struct Recording {
+    std::unique_ptr<Recorder> recorder;
+    FrameCache* cache = nullptr;  ///< where it began: the innermost frame of the chain
+    int at = -1;                  ///< its instruction
+    bool takes_arguments = false;
+    size_t visit = 0;
+    uint64_t saved_before = 0;  ///< FrameCache::Entry::saved at that time
+    Ref code;
+  };
+  /// On the way from the chain in which a segment began to the one in which it ended.
+  struct Transition {
+    std::shared_ptr<Segment> segment;
+    struct Slots {
+      std::vector<Ref> locals, stack;
+    };
+    std::vector<Slots> frames;  ///< of segment->frames
+    Ref result;                 ///< of the outermost frame, if it returns
+    size_t left = 0;            ///< frames that are still to return
+    size_t entered = 0;         ///< of `frames`, those that stand
+  };
+  bool recording() const { return recording_.recorder && recording_.recorder->active(); }
+  static std::vector<FrameNote*> chain_of(FrameNote& innermost);  ///< outermost first
+  Go begin_recording(FrameNote& note, FrameCache::Entry& entry, size_t visit);
   Go refuse_recording(Activation& where, const std::string& why);
-  std::string why_none_fits(const FrameCache::Entry& entry, bool arguments, GuardContext& context,
+  std::string why_none_fits(const FrameCache::Entry& entry, bool arguments, GuardContext& context, size_t visit,
                             std::vector<std::string>* changed = nullptr) const;
-  Go step_over(Root& root);
-  bool collect_roots(Root& root, std::vector<PyObject*>& roots) const;
-  Go apply(Root& root, Segment& segment, GuardContext& context);
-  void end_recording(Root& root);
-  void finish_recording(Root& root, Exit exit, PyObject* result);  ///< the frame ends; keeps the error that is set
-  PyObject* run_in_eager();                                        ///< after such an exception
-  void keep_error();                                               ///< raised when the call ends
+  Go step_over(FrameNote& note);
+  bool collect_roots(FrameNote& innermost, std::vector<PyObject*>& roots) const;
+  Go apply(FrameNote& note, const std::shared_ptr<Segment>& segment, GuardContext& context);
+  Go proceed(FrameNote& note);  ///< with the transition
+  void note_frame(Activation& activation, bool linked);
+  FrameNote* note_inlined(Activation& activation);
+  bool link_frames(Activation& innermost, std::vector<Activation*>& entered);
+  void end_recording();
+  void finish_recording(FrameNote& note, Exit exit, PyObject* result);  ///< keeps the error that is set
+  PyObject* run_in_eager();                                             ///< after such an exception
+  void keep_error();                                                    ///< raised when the call ends
   /// False: a signal's handler raised while it was compiled. Then nothing is kept, and the next call begins again.
-  bool save(Root& root, std::unique_ptr<Segment> segment);
-  void mark_stop(Root& root, const Recorder::StopRecord& stop_record);
-  void mark_failure(Root& root, const Recorder::StopRecord& failure);
+  bool save(std::unique_ptr<Segment> segment);
+  void mark_stop(const Recorder::StopRecord& stop_record);
+  void mark_failure(const Recorder::StopRecord& failure);
+  bool refuses_breaks() const;
   void note_break(Activation& where, Stop stop, const std::string& detail);
   void note_fallback(Activation& where, std::string reason, std::string cure);
 
@@ -151,7 +179,12 @@ class Session final : public Director {
   GuardContext first_context_;
   bool expecting_ = true;
   std::vector<base::BreakNote> breaks_;
-  Root* top_ = nullptr;
+  FrameNote* top_ = nullptr;  ///< the innermost one that is not inlined
+  Recording recording_;
+  std::vector<std::unique_ptr<Recorder>> retired_;  ///< frames that they recorded may return through them
+  std::unique_ptr<Transition> transition_;
+  std::shared_ptr<Segment> last_;                              ///< of this call
+  std::map<std::pair<const FrameCache*, int>, size_t> visits_;  ///< of boundaries
   bool gc_off_ = false;
   bool begins_again_ = false;  ///< the call raised on a path for compilers, and nobody can have seen anything of it
   Ref failed_type_, failed_value_, failed_traceback_;

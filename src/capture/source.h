@@ -23,6 +23,7 @@ struct Source {
     kCell,     ///< the content of the parent, a cell
     kMember,   ///< a __slots__ member of the parent
     kClosure,  ///< cell `index` of the parent, a function
+    kReduced,  ///< what the parent, an iterator, was made of: a tuple
     kSelf,     ///< __self__ / __func__ of a bound method (`key` says which)
   };
   Kind kind = Kind::kPinned;

@@ -151,6 +151,39 @@ def test_a_deep_copy_of_what_an_argument_holds_is_recorded_once():
     assert len(magneto.report().graphs) == graphs and not magneto.report().recompiles, str(magneto.report())
 
 
+def test_a_slot_that_a_subclass_hides():
+    """A base keeps something in a slot; a class between reads it through a property of that name, or keeps nothing there."""
+    @fresh
+    def program():
+        class Base:
+            __slots__ = ("raw", "kept")
+
+        class Between(Base):
+            __slots__ = ("paths",)
+
+            @property
+            def raw(self):
+                return self.paths[0]
+
+        class Full(Between):
+            __slots__ = ()
+
+            def __init__(self, value):
+                self.paths = [value]
+                self.kept = value
+                Base.raw.__set__(self, value)
+
+        def f(x):
+            empty, full = Between(), Full("b")
+            empty.paths = ["a"]
+            torch._dynamo.graph_break()
+            return x + len(empty.raw + full.raw), empty, full, Base.raw.__get__(full)
+
+        return f
+
+    same_as_eager(program, randn(3))
+
+
 def test_a_copy_of_an_object_with_slots_and_of_containers_with_attributes():
     class Slotted:
         __slots__ = ("n",)

@@ -106,3 +106,58 @@ def test_a_backend_of_the_stance_that_is_eager():
     with torch.compiler.set_stance("default", force_backend="eager"):
         assert not calls.ran()
     assert calls.ran()
+
+
+def test_a_break_is_an_error_where_that_is_asked_for():
+    def f(x, strict):
+        y = x * 2
+        with magneto.error_on_graph_break(strict):
+            torch._dynamo.graph_break()
+            y = y + 1
+        torch._dynamo.graph_break()
+        return y * 3
+
+    g, x = magneto.compile(f), torch.randn(3, device=DEVICE)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match=r"error_on_graph_break=True, but [^\n]* has 1 break[^$]*graph_break asks for a break"):
+            g(x, True)
+        assert torch.equal(g(x, False), f(x, False))
+    with magneto.error_on_graph_break(True):
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="has 2 break"):
+                magneto.compile(lambda x: (torch._dynamo.graph_break(), x + 1, torch._dynamo.graph_break()))(x)
+    with magneto.error_on_graph_break(True):
+        assert torch.equal(magneto.compile(lambda x: x + 1)(x), x + 1)
+
+
+def test_a_break_is_no_error_where_that_is_asked_for():
+    @magneto.error_on_graph_break(False)
+    def tolerant(x):
+        torch._dynamo.graph_break()
+        return x * 3
+
+    @magneto.error_on_graph_break(True)
+    def f(x):
+        return tolerant(x + 1) * 2
+
+    g, x = magneto.compile(f), torch.randn(3, device=DEVICE)
+    for _ in range(3):
+        assert torch.equal(g(x), f(x))
+
+
+def test_a_nested_compile_region_is_part_of_the_graph():
+    @torch.compiler.nested_compile_region
+    def layer(x, w):
+        return (x @ w).relu() + x
+
+    def f(x, w):
+        for _ in range(3):
+            x = layer(x, w)
+        return x
+
+    x, w = torch.randn(2, 3, device=DEVICE), torch.randn(3, 3, device=DEVICE)
+    found = magneto.explain(f)(x, w)
+    assert (found.graph_count, found.break_count) == (1, 0), str(found)
+    g = magneto.compile(f)
+    for _ in range(2):
+        torch.testing.assert_close(g(x, w), f(x, w))

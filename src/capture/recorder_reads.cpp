@@ -629,6 +629,10 @@ void Recorder::fix_items(PyObject* list) {
 
 PyObject* Recorder::tagged(PyObject* holder, PyObject* key, PyObject* value) try {
   if (!holder || !value || !can_be_symbol(value) || symbol_of_.empty()) return value;
+  if (PyList_Check(holder) && originals_.count(holder) && !number(value) && !real(value)) {
+    fix_items(holder);  // where it stood before the program changed the list is not known
+    return value;
+  }
   auto found = symbol_of_.find({holder, key ? key_string(key) : std::string()});
   if (found == symbol_of_.end() || number(value) || real(value) ||
       (key && !PyList_Check(holder) ? is_dirty(holder, key) : originals_.count(holder) > 0))

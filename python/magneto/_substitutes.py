@@ -58,6 +58,27 @@ def _log_again(logger, level, message, args, path, line, function, extra):
     logger.handle(logger.makeRecord(logger.name, level, path, line, message, args, None, function, extra))
 
 
+def _shown(value, conversion, spec):
+    """{value!s:spec} of an f-string; the conversion as FORMAT_VALUE has it. Replays make texts of numbers that change."""
+    return format((value, str(value), repr(value), ascii(value))[conversion] if conversion else value, spec)
+
+
+def _joined(separator, *pieces):
+    """separator.join(pieces)"""
+    return separator.join(pieces)
+
+
+def _filled(pattern, values):
+    """pattern % values"""
+    return pattern % values
+
+
+def _formatted(names, pattern, *values):
+    """pattern.format(...), the last values by these names"""
+    positional = len(values) - len(names)
+    return pattern.format(*values[:positional], **dict(zip(names, values[positional:])))
+
+
 def _vars(*objects):
     """vars(object) is object.__dict__."""
     if len(objects) == 1 and hasattr(objects[0], "__dict__"):

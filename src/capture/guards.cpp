@@ -656,7 +656,8 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
              miss([&] { return sources.describe(step.target) + "." + text_of_object(step.object.get()) + " changed"; });
     }
     case Kind::kIterator: {
-      const bool is_sole = Py_REFCNT(target) == step.number && is_reducible_iterator(Py_TYPE(target));
+      const bool is_sole =
+          (step.number < 0 || Py_REFCNT(target) == step.number) && is_reducible_iterator(Py_TYPE(target));
       const Ref reduced = Ref::take(is_sole ? reduce_iterator(target) : nullptr);
       const bool has_state = reduced && PyTuple_GET_SIZE(reduced.get()) > 2;
       return (reduced && PyTuple_GET_ITEM(reduced.get(), 0) == step.object.get() &&

@@ -147,7 +147,7 @@ struct FloatingStep {
     /// An iterator that nobody else has (`number` references): it is made again by this callable (object) from its parts,
     /// with this state (value).
     kIterator,
-    kPayload,    ///< current[target] has the type of `object`, and the number or text that it is as an int, str ...
+    kPayload,  ///< current[target] has the type of `object`, and the number or text that it is as an int, str ...
   };
   Kind kind;
   SourceId target, other;

@@ -86,8 +86,7 @@ Step build_const_key_map(Evaluator& e, int count) {
 }
 
 Step build_string(Evaluator& e, int count) {
-  static PyObject* const empty = PyUnicode_InternFromString("");
-  return e.finish(count, _PyUnicode_JoinArray(empty, e.top() - count, count));
+  return e.finish(count, e.semantics().join(e.activation(), e.top() - count, count));
 }
 
 Step build_slice(Evaluator& e, int count) {

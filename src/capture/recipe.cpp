@@ -135,6 +135,7 @@ Recipe RecipeWriter::write(PyObject* object) {
     }
     case Origin::kUnknown:
       return fail(object);
+    case Origin::kCalled:
     case Origin::kMade:
       break;
   }
@@ -148,9 +149,17 @@ Recipe RecipeWriter::write(PyObject* object) {
   int memo = static_cast<int>(memo_.size());
   memo_.emplace(object, memo);
   in_progress_.emplace(object, true);
-  recipe = write_made(object, memo);
+  recipe = answer.origin == Origin::kCalled ? write_called(answer) : write_made(object, memo);
   recipe.memo = memo;
   in_progress_.erase(object);
+  return recipe;
+}
+
+Recipe RecipeWriter::write_called(const Provenance::Answer& answer) {
+  Recipe recipe;
+  recipe.kind = Recipe::Kind::kCalled;
+  recipe.object = Ref::share(answer.function);
+  for (const Ref& operand : *answer.operands) recipe.parts.push_back(write(operand.get()));
   return recipe;
 }
 
@@ -466,6 +475,8 @@ bool RecipeWriter::write_content(PyObject* object, Recipe& into) {
 
 Recipe RecipeWriter::write_instance(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
+  if (provenance_.origin(reinterpret_cast<PyObject*>(type)).origin != Provenance::Origin::kConstant)
+    return fail(object);
   Recipe recipe;
   recipe.kind = Recipe::Kind::kInstance;
   recipe.object = Ref::share(reinterpret_cast<PyObject*>(type));
@@ -755,6 +766,10 @@ PyObject* build(const Recipe& recipe, BuildContext& context) {
       return keep(recipe, context, build_generator(recipe, context));
     case Kind::kTraceback:
       return keep(recipe, context, traceback_of(recipe.object.get()));
+    case Kind::kCalled: {
+      const Ref args = Ref::take(build_tuple(recipe.parts, context));
+      return args ? keep(recipe, context, PyObject_CallObject(recipe.object.get(), args.get())) : nullptr;
+    }
     case Kind::kFunction:
       return build_function(recipe, context);
     case Kind::kInstance:

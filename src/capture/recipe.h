@@ -39,6 +39,7 @@ struct Recipe {
     kGenerator,  ///< a call of the function in parts[0]; `shape` tells of what follows
     kView,       ///< of a dict: what its method `object` gives; a mappingproxy
     kTraceback,  ///< `object`: a list of (code, globals, instruction, line), the outermost first
+    kCalled,     ///< what a call of `object` gives
     kRef,        ///< the object built for memo `index`
     kEffect,     ///< what effect `index` returned
   };
@@ -73,13 +74,15 @@ PyObject* build(const Recipe& recipe, BuildContext& context);
 class Provenance {
  public:
   virtual ~Provenance() = default;
-  enum class Origin { kConstant, kMade, kFloating, kNumber, kReal, kTensor, kRoot, kEffect, kUnknown };
+  enum class Origin { kConstant, kMade, kFloating, kNumber, kReal, kTensor, kRoot, kEffect, kCalled, kUnknown };
   struct Answer {
     Origin origin = Origin::kUnknown;
-    SourceId source;       // kFloating
-    types::Expr number;    // kNumber
-    graph::ValueId value;  // kTensor
-    int index = -1;        // kRoot, kEffect, kReal
+    SourceId source;               // kFloating
+    types::Expr number;            // kNumber
+    graph::ValueId value;          // kTensor
+    int index = -1;                // kRoot, kEffect, kReal
+    PyObject* function = nullptr;  // kCalled, with these
+    const std::vector<Ref>* operands = nullptr;
   };
   virtual Answer origin(PyObject* object) = 0;
 };
@@ -99,6 +102,7 @@ class RecipeWriter {
 
  private:
   Recipe write_made(PyObject* object, int memo);
+  Recipe write_called(const Provenance::Answer& answer);
   Recipe write_instance(PyObject* object);
   Recipe write_reduced(PyObject* object);
   Recipe write_generator(PyObject* object);

@@ -710,6 +710,13 @@ Provenance::Answer Recorder::origin(PyObject* object) {
           answer.index = root->second;
         }
         return answer;
+      case Info::Class::kText: {
+        const Text& text = texts_[static_cast<size_t>(known->index)];
+        answer.origin = Origin::kCalled;
+        answer.function = text.function.get();
+        answer.operands = &text.operands;
+        return answer;
+      }
       case Info::Class::kLazy:
         answer.origin = Origin::kRoot;
         answer.index = known->index;

@@ -64,7 +64,7 @@ class Recorder final : public Semantics, public Provenance {
   bool active() const { return active_; }
   const std::vector<RootFrame>& frames() const { return frames_; }  ///< those that are still there
   void enter_frame(Activation& activation);
-  void leave_frame();  ///< the innermost root frame returns, and the recording goes on in its caller
+  void leave_frame();                    ///< the innermost root frame returns, and the recording goes on in its caller
   void finished(PyObject* generator);    ///< it returned: its end runs no code any more
   void resumed(Activation& activation);  ///< a generator
   bool thrown(Frame* frame);             ///< an exception goes into a generator; true: what it does there is recorded
@@ -124,6 +124,7 @@ class Recorder final : public Semantics, public Provenance {
   int truth(Activation&, PyObject*) override;
   PyObject* identical(Activation&, PyObject*, PyObject*, bool) override;
   PyObject* format(Activation&, PyObject*, int, PyObject*) override;
+  PyObject* join(Activation&, PyObject* const*, int) override;
   PyObject* iter(Activation&, PyObject*) override;
   PyObject* next(Activation&, PyObject*) override;
   PyObject* length(Activation&, PyObject*) override;
@@ -161,10 +162,10 @@ class Recorder final : public Semantics, public Provenance {
 
  private:
   struct Info {
-    enum class Class : unsigned char { kMade, kOutside, kNumber, kReal, kLazy, kEffect } cls = Class::kMade;
+    enum class Class : unsigned char { kMade, kOutside, kNumber, kReal, kText, kLazy, kEffect } cls = Class::kMade;
     SourceId source;
     types::Expr number;
-    int index = -1;         // made: its place; effect: its number; lazy: the root that holds it; real: symbol
+    int index = -1;         // made: its place; effect, text: its number; lazy: the root that holds it; real: symbol
     bool resolved = false;  // floating: the guard program has resolved it
     bool typed = false;     // floating or pinned: its exact type is guarded
     size_t entered = 0;     // its number among all entries
@@ -317,6 +318,27 @@ class Recorder final : public Semantics, public Provenance {
   bool fits_as_real(PyObject* object, c10::ScalarType dtype);
   bool makes_tensor_of_reals(std::span<PyObject* const> args, size_t positional, PyObject* kwnames);
   void guard_comparison(PyObject* left, PyObject* right, int op, bool outcome);  ///< of plain numbers
+
+  // recorder_texts.cpp: texts that are made of numbers that change
+  struct Text {  ///< function(*operands)
+    Ref function;
+    std::vector<Ref> operands;
+  };
+  bool is_text(PyObject* object) {
+    const Info* known = PyUnicode_CheckExact(object) ? info(object) : nullptr;
+    return known && known->cls == Info::Class::kText;
+  }
+  bool may_change(PyObject* object, int depth = 0);  ///< a number that is a symbol, such a text, or a container of them
+  /// A text that is function(*operands) at each call, and `result` now. nullptr: it cannot be one.
+  PyObject* computed_text(const char* function, std::span<PyObject* const> operands, PyObject* result);
+  PyObject* shown_text(PyObject* value, int conversion, PyObject* spec, PyObject* result);
+  /// What a call makes of texts and numbers that change; nullptr without error: it is none of the known ones.
+  PyObject* call_of_text(Activation& self, PyObject* callable, std::span<PyObject* const> args, size_t positional,
+                         PyObject* kwnames, PyObject* bound);
+  PyObject* binary_text(Activation& self, int which, PyObject* left, PyObject* right);
+  void fix_text(PyObject* text);
+  /// A copy of a plain container as it is now, which nobody changes: what print shows of it. nullptr: it holds others.
+  Ref frozen(Activation& self, PyObject* object, int depth = 0);
 
   void specialise(PyObject* object, int depth = 0);
   void specialise_held(PyObject* iterator, int depth = 0);  ///< numbers that C code will take out of it
@@ -510,10 +532,11 @@ class Recorder final : public Semantics, public Provenance {
   std::vector<Ref> throwing_;       // generators that a throw or close of the program may enter
   Rehearsal* rehearsal_ = nullptr;  // of a backward
   std::vector<Pending> effects_;
+  std::vector<Text> texts_;
   std::vector<std::vector<PyObject*>> entry_slots_;  // what each frame's locals held at the start (borrowed, held)
   std::vector<StopRecord::Place> places_;            // where objects were made
-  PyObject* handled_ = nullptr;                         // what was handled when the segment began (borrowed)
-  StopRecord::Place caught_at_;                         // where an exception was raised that a root frame caught last
+  PyObject* handled_ = nullptr;                      // what was handled when the segment began (borrowed)
+  StopRecord::Place caught_at_;                      // where an exception was raised that a root frame caught last
   const std::thread::id thread_ = std::this_thread::get_id();
   bool releasing_ = false;
   StopRecord stop_record_;

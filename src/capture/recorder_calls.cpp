@@ -606,6 +606,7 @@ PyObject* Recorder::call_getattr(Activation& self, PyObject* callable, PyObject*
   PyObject* name = count > at ? args[at] : nullptr;
   if (!owner || !name || !PyUnicode_Check(name) || kwnames)
     return Semantics::call(self, callable, args, nargsf, kwnames);
+  specialise(name);
   std::string which = callable_name(callable);
   bool has = which == "hasattr", get = which == "getattr";
   if (get || has) {
@@ -759,6 +760,10 @@ PyObject* Recorder::call_pure(Activation& self, PyObject* callable, PyObject* co
         std::all_of(numbers.begin(), numbers.end(), [](PyObject* n) { return PyLong_CheckExact(n) && fits_symbol(n); }))
       return call_extremum(self, numbers, callable == smallest ? Py_LT : Py_GT);
   }
+  if (PyObject* text =
+          call_of_text(self, callable, {args, count}, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames, bound))
+    return text;
+  if (PyErr_Occurred()) return nullptr;
   if (!bound && !kwnames) {  // math.sqrt(lr), max(lr, 0.1)
     bool handled = false;
     PyObject* result = call_real(callable, {args, count}, &handled);
@@ -984,6 +989,7 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       PyObject* attribute = count > at ? args[at] : nullptr;
       PyObject* value = deletes ? nullptr : count > at + 1 ? args[at + 1] : nullptr;
       if (kwnames || !attribute || !PyUnicode_Check(attribute) || (!deletes && !value)) return raw();
+      specialise(attribute);
       if (name == "setattr" || name == "delattr") {
         int status = store_attr(self, first, attribute, value);
         return status == kStopStatus ? kStop : status < 0 ? nullptr : Py_NewRef(Py_None);

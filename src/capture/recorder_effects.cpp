@@ -41,12 +41,14 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
     if (cls == CallClass::kEffectCopy ? !readable(self, args[i]) : !slot_known(self, args[i]))
       return stop(self, unreadable_stop_, unreadable_detail_);
     const bool is_key = PyAnySet_Check(target) || (PyDict_Check(target) && i == first);
-    if (is_key || (PyLong_CheckExact(args[i]) && name.find("append") == std::string::npos)) specialise(args[i]);
+    if (is_key || ((PyLong_CheckExact(args[i]) || is_text(args[i])) && name.find("append") == std::string::npos))
+      specialise(args[i]);
   }
   if (name == "list.sort") {  // compares, and calls its key
     if (!is_made(target)) return stop(self, Stop::kEffect, name);
     for (size_t i = first; i < count; ++i)
-      if (!callable_from_c(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
+      if (sorts ? !callable_from_c(self, args[i]) : !readable(self, args[i]))
+        return stop(self, unreadable_stop_, unreadable_detail_);
     if (!readable(self, target)) return stop(self, unreadable_stop_, unreadable_detail_);
   }
   if (is_made(target)) {
@@ -195,29 +197,28 @@ PyObject* Recorder::call_warning(Activation& self, PyObject* callable, PyObject*
   return result;
 }
 
-// print(...) of what does not change any more: printed again by each replay, when the graph has run. Whoever raises
-// before it in eager raises in the replay, too, and eager repeats the call.
+// print(...) of numbers, texts, shapes and plain containers of them: printed again by each replay, when the graph has
+// run. Whoever raises before it in eager raises in the replay, too, and eager repeats the call.
 PyObject* Recorder::call_print(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                                PyObject* kwnames) {
   const size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
-  const auto is_printed = [&](PyObject* object) {
-    if (is_value(object)) return true;
-    if (!PyTuple_CheckExact(object) && Py_TYPE(object) != size_type()) return compared_whole(object) == Whole::kValue;
-    return std::all_of(&PyTuple_GET_ITEM(object, 0), &PyTuple_GET_ITEM(object, 0) + PyTuple_GET_SIZE(object), is_value);
-  };
-  bool is_plain = true;
-  for (size_t i = 0; is_plain && i < positional; ++i) is_plain = is_printed(args[i]) && slot_known(self, args[i]);
+  std::vector<Ref> shown;
+  for (size_t i = 0; i < positional; ++i)
+    if (!shown.emplace_back(rehearsal_ ? Ref() : frozen(self, args[i]))) return stop(self, Stop::kOpaqueCall, "print");
+  bool is_plain = !rehearsal_;
   const Ref words = Ref::take(PyDict_New());
   for (size_t i = positional; words && is_plain && i < total_count(nargsf, kwnames); ++i) {
     PyObject* const name = PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - positional));
     is_plain = is_value(args[i]) && PyDict_SetItem(words.get(), name, args[i]) == 0;
     specialise(args[i]);
   }
-  if (!is_plain || rehearsal_) return stop(self, Stop::kOpaqueCall, "print");
+  if (!is_plain) return stop(self, Stop::kOpaqueCall, "print");
   const Ref again = kwnames ? Ref::take(partial_of(callable, words.get())) : Ref::share(callable);
   PyObject* result = again ? call_telling(self, "print", callable, args, nargsf, kwnames) : nullptr;
   if (!result) return nullptr;
-  record_call(again.get(), args, positional);
+  std::vector<PyObject*> repeated;
+  for (const Ref& object : shown) repeated.push_back(object.get());
+  record_call(again.get(), repeated.data(), repeated.size());
   return result;
 }
 
@@ -240,8 +241,8 @@ PyObject* Recorder::call_log(Activation& self, PyObject* function, PyObject* con
   if (rehearsal_ || positional != 4 || !is_outside(args[0]) || !PyLong_CheckExact(args[1]) || !is_value(args[2]) ||
       !PyTuple_CheckExact(args[3]))
     return refuse();
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[3]); ++i)
-    if (!is_value(PyTuple_GET_ITEM(args[3], i))) return refuse();
+  const Ref shown = frozen(self, args[3]);
+  if (!shown) return refuse();
   long levels = 1;
   PyObject* extra = Py_None;
   for (size_t i = positional; i < total_count(nargsf, kwnames); ++i) {
@@ -271,7 +272,7 @@ PyObject* Recorder::call_log(Activation& self, PyObject* function, PyObject* con
   if (!result) return nullptr;
   const Ref line = Ref::take(PyLong_FromLong(where->current_line()));
   PyObject* const repeated[] = {
-      args[0], args[1], args[2], args[3], where->code()->co_filename, line.get(), where->code()->co_name, extra};
+      args[0], args[1], args[2], shown.get(), where->code()->co_filename, line.get(), where->code()->co_name, extra};
   if (line) record_call(again, repeated, std::size(repeated));
   return result;
 }

@@ -486,6 +486,7 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
     return torch_leaf(self, "indexing", operands, [](PyObject* const* of) { return indexed(of[0], of[1]); });
   }
   specialise(key);
+  if (is_text(container)) specialise(container);
   if (PyObject* mapping = behind_proxy(container)) return load_item(self, mapping, key);
   if (!slot_guarded(self, container, "__getitem__")) return stop(self, unreadable_stop_, unreadable_detail_);
   // A dict finds a tensor by its address.

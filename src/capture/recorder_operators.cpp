@@ -268,6 +268,11 @@ PyObject* Recorder::binary(Activation& self, int which, PyObject* left, PyObject
   bool handled = false;
   PyObject* made = binary_real(self, base, left, right, &handled);
   if (handled) return made;
+  if (PyUnicode_CheckExact(left)) {
+    made = binary_text(self, base, left, right);
+    if (made || PyErr_Occurred()) return made;
+    if (PyDict_Check(right) && !readable(self, right)) return stop(self, unreadable_stop_, unreadable_detail_);
+  }
   // Joining sequences looks at none of their elements.
   const auto joins = [](PyObject* side) { return PyTuple_Check(side) || PyList_Check(side); };
   if (base != NB_ADD || !joins(left) || !joins(right)) {
@@ -599,7 +604,8 @@ void Recorder::guard_identity(PyObject* left, PyObject* right) {
 PyObject* Recorder::identical(Activation& self, PyObject* left, PyObject* right, bool negate) {
   if (!active_) return Semantics::identical(self, left, right, negate);
   // A number whose exact type is guarded is never None, whatever its value.
-  const bool differ = (left == Py_None && is_symbolic(right)) || (right == Py_None && is_symbolic(left));
+  const bool differ = (left == Py_None && (is_symbolic(right) || is_text(right))) ||
+                      (right == Py_None && (is_symbolic(left) || is_text(left)));
   if (!differ) {
     specialise(left);
     specialise(right);
@@ -659,6 +665,15 @@ void Recorder::guard_compared(PyObject* object, int depth) {
 PyObject* Recorder::format(Activation& self, PyObject* value, int conversion, PyObject* spec) {
   if (!active_) return Semantics::format(self, value, conversion, spec);
   if (is_tensor(value)) return stop(self, Stop::kTensorData, "an f-string");
+  if (may_change(value) || (spec && may_change(spec))) {
+    if (const Ref now = frozen(self, value)) {
+      const Ref text = Ref::take(Semantics::format(self, value, conversion, spec));
+      PyObject* made = text ? shown_text(now.get(), conversion, spec, text.get()) : nullptr;
+      if (made) return made;
+      PyErr_Clear();  // it raises again
+    }
+    if (spec) specialise(spec);
+  }
   if (!readable(self, value)) return stop(self, unreadable_stop_, unreadable_detail_);
   PyTypeObject* type = Py_TYPE(value);
   // The text of an object without __str__ of its own holds its address.
@@ -676,6 +691,7 @@ PyObject* Recorder::format(Activation& self, PyObject* value, int conversion, Py
 
 PyObject* Recorder::iter(Activation& self, PyObject* object) {
   if (!active_) return Semantics::iter(self, object);
+  if (is_text(object)) specialise(object);
   if (is_tensor(object)) {
     if (!torch_operand(self, object)) return stop(self, unreadable_stop_, unreadable_detail_);
     Ref parts = Ref::take(torch_leaf(self, "iteration over a tensor", std::span(&object, 1),
@@ -747,6 +763,7 @@ PyObject* Recorder::length(Activation& self, PyObject* object) {
     return torch_leaf(self, "len()", std::span(&object, 1),
                       [](PyObject* const* of) { return PyObject_CallMethod(of[0], "size", "i", 0); });
   }
+  if (is_text(object)) specialise(object);
   if (!is_value(object)) {
     if (PyObject* mapping = behind_proxy(object)) return length(self, mapping);
     if (!slot_guarded(self, object, "__len__")) return stop(self, unreadable_stop_, unreadable_detail_);

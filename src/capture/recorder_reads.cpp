@@ -80,6 +80,8 @@ void Recorder::specialise(PyObject* object, int depth) try {
     if (known && known->cls == Info::Class::kLazy) {
       guards().steps.push_back({FloatingStep::Kind::kValue, known->source, {}, Ref::share(object), {}, {}, 0, {}});
     }
+  } else if (is_text(object)) {
+    fix_text(object);
   } else if (PySlice_Check(object)) {
     auto* slice = reinterpret_cast<PySliceObject*>(object);
     for (PyObject* part : {slice->start, slice->stop, slice->step}) specialise(part, depth + 1);
@@ -100,6 +102,7 @@ bool Recorder::carries_number(PyObject* object, int depth) {
     const Info* known = info(object);
     return known && (known->cls == Info::Class::kLazy || known->cls == Info::Class::kReal);
   }
+  if (is_text(object)) return true;
   if (depth >= 4 || !(PyTuple_Check(object) || PyList_CheckExact(object))) return false;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
     if (carries_number(PySequence_Fast_GET_ITEM(object, i), depth + 1)) return true;
@@ -151,7 +154,7 @@ bool Recorder::take_apart(Activation& self, PyObject* iterator, Py_ssize_t refer
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts); ++i) {
     PyObject* const part = PyTuple_GET_ITEM(parts, i);
     const bool is_sequence = PyList_CheckExact(part) || PyTuple_CheckExact(part);
-    const bool is_inner = is_reducible_iterator(Py_TYPE(part)) && Py_REFCNT(part) == 2 && !info(part);
+    const bool is_inner = is_reducible_iterator(Py_TYPE(part)) && Py_REFCNT(part) <= 2 && !info(part);
     if (!is_value(part) && !PyRange_Check(part) && !is_sequence && !PyDict_CheckExact(part) && !is_inner) return false;
     has_inner = has_inner || is_inner;
     has_data = has_data || is_data(part) ||
@@ -906,6 +909,7 @@ void Recorder::guard_reference(PyObject* reference) {
 }
 
 bool Recorder::takes_apart(Activation& self, PyObject* object) {
+  if (is_text(object)) specialise(object);
   if (is_value(object)) return true;
   if (PyObject* mapping = behind_proxy(object)) return takes_apart(self, mapping);
   if (!slot_guarded(self, object, "__iter__")) return false;
@@ -924,7 +928,7 @@ bool Recorder::takes_apart(Activation& self, PyObject* object) {
 
 bool Recorder::readable(Activation& self, PyObject* object, int depth) {
   if (!object || depth > 5) return true;
-  if (PyLong_CheckExact(object) || PyFloat_CheckExact(object)) {
+  if (PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyUnicode_CheckExact(object)) {
     specialise(object);
     return true;
   }
@@ -972,6 +976,8 @@ bool Recorder::readable(Activation& self, PyObject* object, int depth) {
     unreadable_stop_ = Stop::kOpaqueSlot;
     unreadable_detail_ = type->tp_name;
     return false;
+  } else if (PyExceptionInstance_Check(object)) {  // its text is that of its arguments
+    return readable(self, reinterpret_cast<PyBaseExceptionObject*>(object)->args, depth + 1);
   } else if (PyFunction_Check(object) || PyMethod_Check(object) || is_partial(object) ||
              (depth == 0 && PyCallable_Check(object) && !is_python_class(type))) {
     return callable_from_c(self, object);

@@ -98,6 +98,12 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
       !has_known_data(args[0]))
     return stop(self, Stop::kTensorData, std::string(type->tp_name) + "()");
   if (type == &PyUnicode_Type && count >= 1 && is_tensor(args[0])) return stop(self, Stop::kTensorData, "str()");
+  if (type == &PyUnicode_Type && count == 1 && !kwnames && may_change(args[0])) {
+    const Ref text = Ref::take(PyObject_Str(args[0])), now = frozen(self, args[0]);
+    constexpr int kStr = 1;
+    PyObject* made = text && now ? shown_text(now.get(), kStr, nullptr, text.get()) : nullptr;
+    if (made || !text) return made;
+  }
   const bool copies = type == &PyTuple_Type || type == &PyList_Type || type == size_type() || is_struct_type(type);
   for (size_t i = 0; i < count; ++i) {
     const bool calls = type == &PyMap_Type || type == &PyFilter_Type;

@@ -204,6 +204,11 @@ PyObject* Semantics::format(Activation&, PyObject* value, int conversion, PyObje
   return formatted;
 }
 
+PyObject* Semantics::join(Activation&, PyObject* const* pieces, int count) {
+  static PyObject* const empty = PyUnicode_InternFromString("");
+  return _PyUnicode_JoinArray(empty, pieces, count);
+}
+
 // Iteration.
 
 PyObject* Semantics::iter(Activation&, PyObject* object) { return PyObject_GetIter(object); }

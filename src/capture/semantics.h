@@ -55,6 +55,7 @@ class Semantics {
   virtual int truth(Activation& self, PyObject* object);                                   ///< 0, 1, -1, kStopStatus
   virtual PyObject* identical(Activation& self, PyObject* left, PyObject* right, bool negate);
   virtual PyObject* format(Activation& self, PyObject* value, int conversion, PyObject* spec);  ///< spec may be nullptr
+  virtual PyObject* join(Activation& self, PyObject* const* pieces, int count);  ///< the pieces of an f-string
 
   // Iteration. next: nullptr without error at the end.
   virtual PyObject* iter(Activation& self, PyObject* object);

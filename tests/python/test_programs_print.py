@@ -60,7 +60,7 @@ def test_a_print_in_one_of_many_layers():
     assert len(magneto.report().graphs) == 1
 
 
-@pytest.mark.parametrize("said", [lambda x: print(x), lambda x: print([x.shape]), lambda x: print({"a": 1}), lambda x: print("b", file=sys.stdout)])
+@pytest.mark.parametrize("said", [lambda x: print(x), lambda x: print([x]), lambda x: print({1, 2}), lambda x: print("b", file=sys.stdout)])
 def test_what_may_change_is_a_break(said):
     def f(x):
         y = x * 2
@@ -81,7 +81,7 @@ def test_a_list_that_grows_after_it_was_printed():
         print(sizes, "later")
         return x * sizes[1]
 
-    compiled = magneto.compile(f)
+    compiled = magneto.compile(f, fullgraph=True)
     for _ in range(3):
         same(f, compiled, torch.ones(3))
 

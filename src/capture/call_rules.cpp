@@ -90,7 +90,7 @@ constexpr Row kRows[] = {
      "builtins.complex.conjugate float.conjugate int.as_integer_ratio str.__iter__ str.__len__ str.__getitem__ "
      "str.__add__ str.__mul__ str.__lt__ str.__le__ str.__gt__ str.__ge__ str.__mod__ str.__str__ str.__repr__ "
      "builtins.BaseException.__str__ builtins.BaseException.__repr__ posix.fspath "
-     "type.mro type.__instancecheck__ type.__subclasscheck__ slice.indices range.index range.count "
+     "type.mro type.__prepare__ type.__instancecheck__ type.__subclasscheck__ slice.indices range.index range.count "
      "sys.getrecursionlimit sys.intern "
      "torch._C._has_torch_function torch._C._has_torch_function_unary torch._C._has_torch_function_variadic "
      "torch._C._functorch.unwrap_if_dead torch.Size.numel torch._C._is_autocast_available "
@@ -110,7 +110,8 @@ constexpr Row kRows[] = {
      "collections.OrderedDict.__contains__"},
     {CallClass::kGetAttr,
      "builtins.getattr builtins.hasattr object.__getattribute__ type.__getattribute__ module.__getattribute__"},
-    {CallClass::kSetAttr, "builtins.setattr builtins.delattr object.__setattr__ object.__delattr__"},
+    {CallClass::kSetAttr,
+     "builtins.setattr builtins.delattr object.__setattr__ object.__delattr__ type.__setattr__ type.__delattr__"},
     {CallClass::kEffect,
      "list.append list.insert list.pop list.remove list.clear list.reverse list.sort list.__setitem__ list.__delitem__ "
      "dict.pop dict.popitem dict.setdefault dict.clear dict.__setitem__ dict.__delitem__ set.add set.discard "
@@ -170,11 +171,14 @@ constexpr Row kRows[] = {
     {CallClass::kIgnore, "torch._C._log_api_usage_once torch._C._log_api_usage_metadata"},
     {CallClass::kWarn, "_warnings.warn"},
     {CallClass::kPrint, "builtins.print"},
+    {CallClass::kGlobals, "builtins.globals"},
+    {CallClass::kBuildClass, "builtins.__build_class__"},
+    {CallClass::kOwnClass, "_abc._abc_init"},
     {CallClass::kTypeCall, "type.__call__"},
     {CallClass::kNew,
      "object.__new__ dict.__new__ tuple.__new__ list.__new__ collections.OrderedDict.__new__ int.__new__ str.__new__ "
      "float.__new__"},
-    {CallClass::kInit, "object.__init__ object.__init_subclass__"},
+    {CallClass::kInit, "object.__init__ object.__init_subclass__ type.__init__"},
     {CallClass::kReduce, "object.__reduce_ex__"},
     {CallClass::kTorch, "torch._C._group_tensors_by_device_and_dtype"},
     {CallClass::kFunc,
@@ -212,6 +216,12 @@ constexpr FunctionRow kFunctions[] = {
     {FunctionClass::kLog, "logging", "Logger._log"},
     {FunctionClass::kDeviceName, "torch.cuda", "get_device_capability"},
     {FunctionClass::kDeviceName, "torch.cuda", "get_device_name"},
+    {FunctionClass::kCopies, "copy", "copy"},
+    {FunctionClass::kCopies, "copy", "deepcopy"},
+    {FunctionClass::kCopiesTensor, "torch._tensor", "Tensor.__deepcopy__"},
+    {FunctionClass::kMakesClass, "collections", "namedtuple"},
+    {FunctionClass::kMakesClass, "typing", "_make_nmtuple"},
+    {FunctionClass::kMakesClass, "dataclasses", "_process_class"},
     {FunctionClass::kHigherOrder, "torch", "cond"},
     {FunctionClass::kHigherOrder, "torch._higher_order_ops.while_loop", "while_loop"},
     {FunctionClass::kHigherOrder, "torch._higher_order_ops.scan", "scan"},

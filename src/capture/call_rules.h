@@ -36,6 +36,9 @@ enum class CallClass : unsigned char {
   kAutograd,    ///< apply of a custom autograd.Function: makes a ctx, calls forward
   kWarn,        ///< warnings.warn
   kPrint,       ///< print
+  kGlobals,     ///< globals
+  kBuildClass,  ///< __build_class__
+  kOwnClass,    ///< changes a class that is made here, and nothing else
   kOperator,    ///< operator.add and its like, abs, pow: what operator_call says
 };
 
@@ -52,6 +55,9 @@ enum class FunctionClass : unsigned char {
   kClearFrames,  ///< traceback.clear_frames, which assertRaises calls: what has ended is not there in a replay
   kLog,          ///< logging.Logger._log, where every message of an enabled logger goes
   kDeviceName,   ///< what it says of a device holds as long as the process lives
+  kCopies,       ///< copy.copy, copy.deepcopy
+  kCopiesTensor,
+  kMakesClass,  ///< makes a class of plain arguments, or finishes one that is made here; runs no code of the program
   kHigherOrder,  ///< hands functions of the program to torch.compile, in eager too
 };
 FunctionClass function_class(PyFunctionObject* function);

@@ -46,6 +46,9 @@ void Recorder::let_all_go() {
   const std::vector<Pending> effects = std::exchange(effects_, {});
   const std::vector<Ref> others[] = {std::exchange(loose_, {}), std::exchange(dirty_refs_, {}),
                                      std::exchange(throwing_, {})};
+  const auto texts = std::exchange(texts_, {});
+  const auto copied = std::exchange(copied_, {});
+  const auto building = std::exchange(building_, {});
   table_.clear();
   mortal_.clear();
   endless_.clear();
@@ -412,6 +415,8 @@ void Recorder::enter_frame(Activation& activation) try {
     if (object && !is_value(object) && !info(object) && !(is_tensor(object) && made_here(tensor_of(object))))
       enter_outside(object, guards().sources.pinned({}, name));
   };
+  if (PyObject* names = activation.frame()->f_locals; names && !building_.empty() && !is_root && !info(names))
+    enter_made(names);  // what __prepare__ has made for the body of a class
   bool function_made = is_made(reinterpret_cast<PyObject*>(function));
   if (function->func_closure)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(function->func_closure); ++i) {
@@ -732,6 +737,7 @@ Provenance::Answer Recorder::origin(PyObject* object) {
         return answer;
     }
   PyTypeObject* type = Py_TYPE(object);
+  if (is_made(reinterpret_cast<PyObject*>(type))) return answer;
   bool constant =
       is_value(object) || PyFunction_Check(object) /* of a method, found on a class */ || is_constant_tuple(object) ||
       PyType_Check(object) || PyModule_Check(object) ||

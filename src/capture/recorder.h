@@ -379,6 +379,19 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* call_function(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf,
                           PyObject* kwnames);
   PyObject* call_type(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  // recorder_classes.cpp: classes that are made here
+  PyObject* build_class(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames,
+                        std::span<PyObject* const> bases);
+  /// type(name, bases, names), after so many other arguments.
+  PyObject* build_named_class(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
+                              PyObject* kwnames, size_t skip);
+  PyObject* finish_class(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  bool is_new_class(PyObject* object) const;  ///< in the middle of build_class
+  bool allows_bases(std::span<PyObject* const> bases);
+  PyObject* made_holder(PyTypeObject* type,
+                        PyObject* name);  ///< the class made here that has it; nullptr: another has it
+  /// A part of it may have been made for a class that is made here.
+  void enter_class_part(PyTypeObject* type, PyObject* name, PyObject* object);
   PyObject* make_instance(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf,
                           PyObject* kwnames);
   PyObject* call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
@@ -528,7 +541,12 @@ class Recorder final : public Semantics, public Provenance {
   bool uses_func_ = false;  // there are, or were, wrappers of torch.func
   int func_depth_ = 0;      // its transforms that are under way
   int checkpoint_depth_ = 0;
-  uint32_t checkpoints_ = 0;        // regions of torch.utils.checkpoint so far
+  uint32_t checkpoints_ = 0;  // regions of torch.utils.checkpoint so far
+  struct Building {
+    std::vector<Ref> bases, known;  ///< its bases, and the classes that they had before
+  };
+  std::vector<Building> building_;  // classes that are being made, the innermost last
+  bool splits_group_ = false;       // an except* clause looks at a group
   std::vector<Ref> throwing_;       // generators that a throw or close of the program may enter
   Rehearsal* rehearsal_ = nullptr;  // of a backward
   std::vector<Pending> effects_;

@@ -248,6 +248,19 @@ PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject
       break;
     case FunctionClass::kLog:
       return call_log(self, function, args, nargsf, kwnames);
+    case FunctionClass::kCopies: {
+      const bool deep = callable_name(function) == "deepcopy";
+      if (count > 0 && !copies_known(self, args[0], deep ? count > 1 ? args[1] : Py_None : nullptr))
+        return stop(self, Stop::kOpaqueCall, deep ? "copy.deepcopy of such a tensor" : "copy.copy of a tensor");
+      break;
+    }
+    case FunctionClass::kCopiesTensor:
+      if (count == 2 && !kwnames && is_tensor(args[0])) return copy_tensor(self, args[0], args[1]);
+      break;
+    case FunctionClass::kMakesClass:
+      if (PyObject* made = finish_class(self, function, args, nargsf, kwnames)) return made;
+      if (PyErr_Occurred()) return nullptr;
+      break;
     case FunctionClass::kDeviceName:
       if (positional > 0 && args[0] != Py_None) return call_of_a_device(self, function, args, nargsf, kwnames);
       break;
@@ -995,7 +1008,8 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
         return status == kStopStatus ? kStop : status < 0 ? nullptr : Py_NewRef(Py_None);
       }
       // object.__setattr__: below the class's own __setattr__.
-      if (is_tensor(first) || PyType_Check(first) || is_older(first)) return stop(self, Stop::kEffect, name);
+      if (is_tensor(first) || (PyType_Check(first) && !is_made(first)) || is_older(first))
+        return stop(self, Stop::kEffect, name);
       if (is_outside(first)) {
         guard_class(first);
         PyObject* descriptor = _PyType_Lookup(Py_TYPE(first), attribute);
@@ -1120,6 +1134,8 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
       if (!count || !PyType_Check(args[0])) return raw();
       PyTypeObject* type = reinterpret_cast<PyTypeObject*>(args[0]);
       if (PyType_IsSubtype(type, tensor_base())) return stop(self, Stop::kOpaqueType, type->tp_name);
+      if (PyType_IsSubtype(type, &PyType_Type))  // what a metaclass ends in
+        return build_named_class(self, callable, args, nargsf, kwnames, 1);
       if (has_finalizer(type)) return stop(self, Stop::kFinalizer, type->tp_name);
       for (size_t i = 1; i < count; ++i)
         if (!readable(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
@@ -1129,6 +1145,20 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
     }
     case CallClass::kInit:
       return raw();
+    case CallClass::kGlobals: {
+      PyObject* const globals = self.frame()->f_globals;
+      if (count > 0 || !PyDict_CheckExact(globals)) return raw();
+      if (!info(globals)) enter_outside(globals, guards().sources.pinned({}, nullptr));
+      return Py_NewRef(globals);
+    }
+    case CallClass::kBuildClass: {
+      constexpr size_t kBases = 2;  // after the body and the name
+      const size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
+      if (positional < kBases || !is_made(args[0])) return stop(self, Stop::kClassBody, "");
+      return build_class(self, callable, args, nargsf, kwnames, {args + kBases, positional - kBases});
+    }
+    case CallClass::kOwnClass:
+      return first && is_made(first) ? raw() : stop(self, Stop::kEffect, callable_name(callable));
     case CallClass::kAutograd:
       return call_autograd(self, callable, args, nargsf, kwnames, bound);
     case CallClass::kReduce: {

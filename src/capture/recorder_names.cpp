@@ -51,12 +51,19 @@ int Recorder::store_global(Activation& self, PyObject* name, PyObject* value) {
 
 PyObject* Recorder::load_name(Activation& self, PyObject* name) {
   if (!active_) return Semantics::load_name(self, name);
-  return stop(self, Stop::kInstruction, "LOAD_NAME");
+  PyObject* const names = self.frame()->f_locals;  // of the body of a class
+  if (!names || !is_made(names) || !PyDict_Check(names) || !inherits(Py_TYPE(names), "__getitem__", &PyDict_Type) ||
+      missing_method(names, name))
+    return stop(self, Stop::kInstruction, "LOAD_NAME");
+  if (PyObject* value = PyDict_GetItemWithError(names, name)) return Py_NewRef(value);
+  return PyErr_Occurred() ? nullptr : load_global(self, name);
 }
 
 int Recorder::store_name(Activation& self, PyObject* name, PyObject* value) {
   if (!active_) return Semantics::store_name(self, name, value);
-  return stop_status(self, Stop::kInstruction, "STORE_NAME");
+  PyObject* const names = self.frame()->f_locals;
+  if (!names || !is_made(names) || !PyDict_Check(names)) return stop_status(self, Stop::kInstruction, "STORE_NAME");
+  return Semantics::store_name(self, name, value);  // one of an enumeration takes it in Python
 }
 
 PyObject* Recorder::load_cell(Activation& self, PyObject* cell) {
@@ -306,8 +313,9 @@ PyObject* Recorder::load_attr(Activation& self, PyObject* owner, PyObject* name)
   // A class attribute that a floating instance shows is pinned by the guard on its type.
   bool of_class = !PyType_Check(owner) && !PyModule_Check(owner) && _PyType_Lookup(Py_TYPE(owner), name) == result;
   if (of_class) {
-    if (!is_value(result) && !info(result)) enter_outside(result, guards().sources.pinned({}, name));
+    enter_class_part(Py_TYPE(owner), name, result);
   } else {
+    if (PyType_Check(owner) && is_made(owner)) enter_class_part(reinterpret_cast<PyTypeObject*>(owner), name, result);
     adopt(self, result, Source::Kind::kAttr, owner, name, -1, "an attribute");
   }
   return tagged(PyModule_CheckExact(owner) ? PyModule_GetDict(owner) : instance_dict(owner), name, result);
@@ -328,8 +336,8 @@ int Recorder::load_method(Activation& self, PyObject* owner, PyObject* name, PyO
         return kStopStatus;
       }
       int found = Semantics::load_method(self, owner, name, method);
-      if (found == 1 && !info(*method))
-        enter_outside(*method, guards().sources.pinned({}, name));
+      if (found == 1)
+        enter_class_part(type, name, *method);
       else if (found == 0 && *method)
         adopt(self, *method, Source::Kind::kAttr, owner, name, -1, "an attribute");
       return found;
@@ -388,6 +396,7 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
     }
     return status;
   }
+  if (PyType_Check(owner) && is_made(owner)) return Semantics::store_attr(self, owner, name, value);
   if (PyType_Check(owner))
     return stop_status(
         self, Stop::kEffect,

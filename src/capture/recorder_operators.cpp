@@ -967,7 +967,24 @@ int Recorder::other(Activation& self, const char* what) {
                                                                 "SET_ADD",       "MAP_ADD",   "STOPITERATION_ERROR"};
   if (harmless.count(name)) return 0;
   if (name.starts_with("MATCH_")) return match(self, name);
-  if (name == "LOAD_BUILD_CLASS") return stop_status(self, Stop::kClassBody, "");
+  if (name == "CHECK_EG_MATCH" || name == "PREP_RERAISE_STAR") return split(self, name);
+  if (name == "LOAD_BUILD_CLASS") {
+    static PyObject* const builder = PyUnicode_InternFromString("__build_class__");
+    PyObject* const builtins = self.frame()->f_builtins;
+    if (rehearsal_ || !PyDict_CheckExact(builtins)) return stop_status(self, Stop::kClassBody, "");
+    guard_key(self, builtins, builder, nullptr, {});
+    return 0;
+  }
+  if (PyObject* const names = self.frame()->f_locals; names && is_made(names)) {  // the body of a class
+    if (name == "LOAD_LOCALS" || name == "LOAD_FROM_DICT_OR_GLOBALS" || name == "SETUP_ANNOTATIONS") return 0;
+    if (name == "LOAD_CLASSDEREF" || name == "LOAD_FROM_DICT_OR_DEREF") {
+      PyObject* const cell = self.local(self.text().instructions[self.next()].argument);
+      const Ref content = cell ? Ref::take(load_cell(self, cell)) : Ref();
+      PyErr_Clear();
+      if (content && content.get() != PyCell_GET(cell)) specialise(content.get());  // it is read without its symbol
+      return 0;
+    }
+  }
   return stop_status(self, Stop::kInstruction, name);
 }
 

@@ -395,6 +395,7 @@ void Recorder::adopt_result(Activation& self, PyObject* object, const std::strin
     enter_made(object);
     return enter_elements(object);
   }
+  if (is_new_class(object)) return enter_made(object);
   if (is_global_constant(object) || strncmp(Py_TYPE(object)->tp_name, "torch.", 6) == 0)
     return enter_outside(object, guards().sources.pinned({}, nullptr));
   if (PyGen_CheckExact(object) || PyTraceBack_Check(object)) return enter_made(object);
@@ -415,7 +416,9 @@ void Recorder::enter_elements(PyObject* container) {
 
 void Recorder::guard_type(PyTypeObject* type) try {
   fault_point("note");
-  if (is_immutable_type(type) || !typed_.insert(reinterpret_cast<PyObject*>(type)).second) return;
+  if (is_immutable_type(type) || is_made(reinterpret_cast<PyObject*>(type)) ||
+      !typed_.insert(reinterpret_cast<PyObject*>(type)).second)
+    return;
   if (is_bookkeeping_class(type)) return;
   unsigned version = type_version(type);
   if (version == 0) return invalidate(*Activation::innermost(), Stop::kUnknownObject, "a class without a version");

@@ -10,6 +10,8 @@ PyObject* Recorder::make_instance(Activation& self, PyTypeObject* type, PyObject
                                   PyObject* kwnames) {
   size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)), count = total_count(nargsf, kwnames);
   if (has_finalizer(type)) return stop(self, Stop::kFinalizer, type->tp_name);
+  if (PyType_IsSubtype(type, &PyType_Type))
+    return build_named_class(self, reinterpret_cast<PyObject*>(type), args, nargsf, kwnames, 0);
   PyTypeObject* base = type;
   while (is_python_class(base)) base = base->tp_base;
   bool exception = PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
@@ -59,7 +61,7 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
     if (!info(result)) enter_outside(result, guards().sources.pinned({}, nullptr));
     return result;
   }
-  if (type == &PyType_Type) return stop(self, Stop::kClassBody, "");
+  if (type == &PyType_Type) return build_named_class(self, object, args, nargsf, kwnames, 0);
   if (PyType_IsSubtype(type, tensor_base())) return stop(self, Stop::kOpaqueType, type->tp_name);
   if (Py_TYPE(type)->tp_call != PyType_Type.tp_call) {
     guard_type(Py_TYPE(type));

@@ -311,7 +311,7 @@ constexpr const char* kMadeTypes =
     "itertools.starmap itertools.takewhile itertools.pairwise itertools.permutations itertools.combinations "
     "itertools.cycle itertools.compress itertools.dropwhile itertools.filterfalse mappingproxy "
     "collections.defaultdict operator.itemgetter operator.attrgetter "
-    "operator.methodcaller";
+    "operator.methodcaller functools._lru_cache_wrapper";
 constexpr const char* kNumpyNumbers =
     "numpy.float64 numpy.float32 numpy.float16 numpy.int64 numpy.int32 numpy.int16 numpy.int8 numpy.uint64 "
     "numpy.uint32 "

@@ -516,11 +516,29 @@ PyObject* Recorder::call_unrecorded(PyObject* callable, PyObject* const* args, s
   return result;
 }
 
+// One that is made here looks for its arguments as a dict does: for values by what they are, for others by address.
+// What it calls comes through the hook, and what it keeps is known.
+PyObject* Recorder::call_own_cache(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf,
+                                   PyObject* kwnames) {
+  for (size_t i = 0; i < total_count(nargsf, kwnames); ++i) {
+    PyObject* const known = known_by_address(args[i]);
+    if (is_tensor(args[i]) ? !usable_tensor(args[i], "an unknown place")
+                           : !is_value(args[i]) && !is_constant_tuple(args[i]) && !known)
+      return stop(self, Stop::kOpaqueCall, "a cached function (functools.lru_cache)");
+    specialise(args[i]);
+    if (known && !is_tensor(known) && floating(known)) pin(known);
+  }
+  PyObject* result = PyObject_Vectorcall(wrapper, args, nargsf, kwnames);
+  if (result && active_ && !is_value(result) && !info(result)) adopt_result(self, result, "a cached function");
+  return result;
+}
+
 // functools.lru_cache: a hit gives the object of the last time. The guard calls the wrapper again, as eager would, and
 // compares identities; a miss runs the function as in eager, unrecorded, once.
 PyObject* Recorder::call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf,
                                 PyObject* kwnames) {
   size_t count = total_count(nargsf, kwnames);
+  if (is_made(wrapper)) return call_own_cache(self, wrapper, args, nargsf, kwnames);
   if (floating(wrapper)) pin(wrapper);
   if (!info(wrapper)) return stop(self, Stop::kOpaqueCall, "a cached function (functools.lru_cache)");
   for (size_t i = 0; i < count; ++i) {
@@ -875,6 +893,11 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
           is_as_required(first, callable_name(callable), args + (bound ? 0 : 1), count - (bound ? 0 : 1)) &&
           usable_tensor(first, "an unknown place"))
         return Py_NewRef(first);
+      if (first && is_made(first) && strcmp(Py_TYPE(first)->tp_name, "functools._lru_cache_wrapper") == 0) {
+        PyObject* result = raw();  // cache_info, cache_clear
+        if (result && active_) adopt_result(self, result, callable_name(callable));
+        return result;
+      }
       return stop(self, Stop::kOpaqueCall, callable_name(callable));
     case CallClass::kData: {
       const std::string name = callable_name(callable);

@@ -177,6 +177,21 @@ static size_t order_state(PyObject* dict) {
              : 0;
 }
 
+bool is_deque(PyObject* object) { return strcmp(Py_TYPE(object)->tp_name, "collections.deque") == 0; }
+
+PyObject* dict_of_view(PyObject* object) {
+  const PyTypeObject* type = Py_TYPE(object);
+  const bool is_view = type == &PyDictKeys_Type || type == &PyDictValues_Type || type == &PyDictItems_Type;
+  return is_view ? reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(object)->dv_dict) : nullptr;
+}
+
+Ref element_of(PyObject* sequence, Py_ssize_t index) {
+  if (index < 0 || index >= PySequence_Size(sequence)) return {};
+  Ref element = Ref::take(PySequence_GetItem(sequence, index));
+  PyErr_Clear();
+  return element;
+}
+
 static std::string text_of_object(PyObject* o) {
   if (!o) return "absent";
   const bool is_plain = is_value(o) || PyTuple_CheckExact(o) || THPDtype_Check(o) || THPDevice_Check(o);
@@ -466,6 +481,7 @@ PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
   const Source& source = sources[id];
   if (source.kind == Source::Kind::kRoot)
     return static_cast<size_t>(source.index) < context.root_count ? context.roots[source.index] : nullptr;
+  if (source.kind == Source::Kind::kHeld) return source.key.get();
   PyObject* parent = source.parent.valid() ? context.at(source.parent) : nullptr;
   if (!parent) return nullptr;
   PyObject* found = nullptr;
@@ -487,6 +503,9 @@ PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
       } else if (PyTuple_Check(parent)) {
         found = source.index >= 0 && source.index < PyTuple_GET_SIZE(parent) ? PyTuple_GET_ITEM(parent, source.index)
                                                                              : nullptr;
+      } else if (is_deque(parent)) {
+        context.keep.push_back(element_of(parent, source.index));
+        found = context.keep.back().get();
       }
       break;
     case Source::Kind::kCell:
@@ -510,6 +529,7 @@ PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
       break;
     }
     case Source::Kind::kSelf:
+      if (PyObject* dict = dict_of_view(parent)) found = dict;
       if (PyMethod_Check(parent)) found = source.index == 0 ? PyMethod_GET_SELF(parent) : PyMethod_GET_FUNCTION(parent);
       break;
     default:

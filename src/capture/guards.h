@@ -47,10 +47,13 @@ enum class Whole : unsigned char {
 Whole compared_whole(PyObject* object);
 
 uint64_t dict_version(PyObject* dict);
-PyObject* instance_dict(PyObject* object);   ///< borrowed; nullptr: has none. Materialises it.
-PyObject* type_dict(PyTypeObject* type);     ///< borrowed: a type's own namespace
-unsigned type_version(PyTypeObject* type);   ///< 0: none can be had
-bool is_immutable_type(PyTypeObject* type);  ///< a C type that Python code cannot change
+bool is_deque(PyObject* object);                       ///< and of no subclass
+PyObject* dict_of_view(PyObject* object);              ///< of dict.keys() and its like, borrowed; nullptr: it is none
+Ref element_of(PyObject* sequence, Py_ssize_t index);  ///< empty: there is none
+PyObject* instance_dict(PyObject* object);             ///< borrowed; nullptr: has none. Materialises it.
+PyObject* type_dict(PyTypeObject* type);               ///< borrowed: a type's own namespace
+unsigned type_version(PyTypeObject* type);             ///< 0: none can be had
+bool is_immutable_type(PyTypeObject* type);            ///< a C type that Python code cannot change
 
 struct KeyCheck {
   Ref key;
@@ -144,8 +147,8 @@ struct FloatingStep {
     kMember,     ///< membership in a set, `number` is the answer
     kFunction,   ///< a function with this code (object), these defaults (value), kwdefaults and globals (keys)
     kReRead,     ///< PyObject_GetAttr(current[target], object) gives `value` again
-    /// An iterator that nobody else has (`number` references): it is made again by this callable (object) from its parts,
-    /// with this state (value).
+    /// An iterator that nobody else has (`number` references; -1: whoever has it): it is made again by this callable
+    /// (object) from its parts, with this state (value).
     kIterator,
     kPayload,  ///< current[target] has the type of `object`, and the number or text that it is as an int, str ...
   };

@@ -345,7 +345,8 @@ class Recorder final : public Semantics, public Provenance {
   bool carries_number(PyObject* object, int depth = 0);     ///< one that is a symbol, or not looked at yet
   void settle_loose(Activation& self, const std::vector<PyObject*>& arrived);
   /// An iterator in a slot that nobody else has is taken for one that was made here, of the parts that it tells.
-  bool take_apart(Activation& self, PyObject* iterator, Py_ssize_t references = 1);
+  bool take_apart(Activation& self, PyObject* iterator, Py_ssize_t references = 1);  ///< -1: others may have it
+  bool walks_again(Activation& self, PyObject* iterator);
   bool claim(graph::ValueId input);  ///< a tensor that an operator met before any primitive; false: from nowhere
   /// Whoever walks this iterator gets the very objects that Python code gave to it.
   static bool only_keeps(PyObject* iterator, int depth = 0);
@@ -371,6 +372,10 @@ class Recorder final : public Semantics, public Provenance {
   /// Whether a slot of the object, `method` for Python, may be used: what it reads is guarded. C code keeps the content
   /// of some objects where no guard sees it.
   bool slot_guarded(Activation& self, PyObject* object, const char* method);
+  /// C code keeps its content, and guards can walk it: a deque, a view of a dict.
+  static bool shows_content(PyObject* object) { return is_deque(object) || dict_of_view(object); }
+  PyObject* behind_view(Activation& self, PyObject* view);  ///< its dict, guarded as a part of it
+  void loosen(PyObject* object);                            ///< it is walked at every call, though its address is known
   PyObject* behind_proxy(PyObject* proxy);  ///< what a mappingproxy from outside shows; nullptr: it is none
   Stop unreadable_stop_ = Stop::kNone;
   std::string unreadable_detail_;
@@ -509,9 +514,10 @@ class Recorder final : public Semantics, public Provenance {
   std::unordered_map<PyObject*, size_t> dict_index_;
   std::unordered_map<PyObject*, SourceId> dict_places_;  // how a dict was reached first
   std::set<std::pair<PyObject*, PyObject*>> second_owners_;
-  std::vector<Ref> loose_;              // what frames gave to whoever called them, until it is seen to arrive
-  std::unordered_set<PyObject*> sole_;  // iterators in slots that nobody else has
-  const Activation* keeper_ = nullptr;  // it runs C code that takes numbers and hands on the very same objects
+  std::vector<Ref> loose_;                // what frames gave to whoever called them, until it is seen to arrive
+  std::unordered_set<PyObject*> sole_;    // iterators in slots that nobody else has
+  std::unordered_set<PyObject*> walked_;  // iterators from outside that are advanced again by each replay
+  const Activation* keeper_ = nullptr;    // it runs C code that takes numbers and hands on the very same objects
   std::unordered_map<PyObject*, PyObject*> ids_;  // an int that id() gave -> the object
   std::unordered_set<PyObject*> listed_, typed_, functions_, guarded_tensors_;
   std::set<std::pair<PyObject*, PyObject*>> keyed_, members_, reads_;

@@ -76,7 +76,7 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
                name.find("set.add") == std::string::npos && name.find("discard") == std::string::npos &&
                name.find("clear") == std::string::npos;
   bool sets_one_key = PyDict_Check(target) && (name.find("__setitem__") != std::string::npos) && count - first == 2;
-  if (strcmp(Py_TYPE(target)->tp_name, "collections.deque") == 0 && reads) return stop(self, Stop::kEffect, name);
+  if (is_deque(target)) loosen(target);
   if (reads && !sets_one_key) guard_all(self, target);
   snapshot(target);
   // Repeated through the type's own method, on whatever object stands there at replay.

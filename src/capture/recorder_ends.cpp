@@ -269,6 +269,8 @@ void Recorder::snapshot(PyObject* container) try {
     copy = PyList_GetSlice(container, 0, PyList_GET_SIZE(container));
   else if (PyAnySet_Check(container))
     copy = PySet_New(container);
+  else if (is_deque(container))
+    copy = PySequence_List(container);
   if (!copy) return PyErr_Clear();
   originals_.emplace(container, copy);
   if (const auto replaced = replaced_.find(container); replaced != replaced_.end())

@@ -575,7 +575,8 @@ int Recorder::truth(Activation& self, PyObject* object) {
   if (is_outside(object) &&
       (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)))
     guard_all(self, object);
-  else if (is_outside(object) && counts_in_c(Py_TYPE(object)))
+  else if (is_outside(object) && shows_content(object) ? !slot_guarded(self, object, "__len__")
+                                                       : is_outside(object) && counts_in_c(Py_TYPE(object)))
     return stop_status(self, Stop::kOpaqueSlot, Py_TYPE(object)->tp_name);
   return Semantics::truth(self, object);
 }
@@ -718,8 +719,9 @@ PyObject* Recorder::iter(Activation& self, PyObject* object) {
       (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object)))
     guard_all(self, object);
   else if (is_outside(object) && !is_python_class(Py_TYPE(object)) && !PyType_Check(object)) {
-    if (Py_TYPE(object) != &PyRange_Type) return stop(self, Stop::kOpaqueSlot, Py_TYPE(object)->tp_name);
-    if (floating(object)) pin(object);
+    if (Py_TYPE(object) != &PyRange_Type && !shows_content(object))
+      return stop(self, Stop::kOpaqueSlot, Py_TYPE(object)->tp_name);
+    if (floating(object) && !shows_content(object)) pin(object);
   } else if (!is_value(object) && !info(object) && !is_constant_tuple(object) && !PyRange_Check(object) &&
              !PyType_Check(object)) {
     return stop(self, Stop::kUnknownObject, Py_TYPE(object)->tp_name);
@@ -734,11 +736,40 @@ PyObject* Recorder::iter(Activation& self, PyObject* object) {
   return result;
 }
 
+// An argument that walks a list or a dict: it stands at the same place at each call, and a replay advances it as the
+// program does. One that is kept, and stands elsewhere at each call, would be a graph for each place.
+bool Recorder::walks_again(Activation& self, PyObject* iterator) {
+  if (walked_.count(iterator)) return true;
+  static const std::unordered_set<std::string_view> names = {
+      "list_iterator",      "tuple_iterator",   "zip", "enumerate", "dict_keyiterator",
+      "dict_valueiterator", "dict_itemiterator"};
+  if (!floating(iterator) || !names.count(Py_TYPE(iterator)->tp_name) ||
+      guards().sources[source_of(iterator)].kind != Source::Kind::kRoot)
+    return false;
+  if (!take_apart(self, iterator, -1) || !active_) return false;
+  walked_.insert(iterator);
+  return true;
+}
+
 PyObject* Recorder::next(Activation& self, PyObject* iterator) {
   if (!active_) return Semantics::next(self, iterator);
   if (sole_.count(iterator) && is_outside(iterator)) take_apart(self, iterator);
   if (!active_) return Semantics::next(self, iterator);
   if (is_older(iterator)) return stop(self, Stop::kOutsideIterator, Py_TYPE(iterator)->tp_name);
+  if (walks_again(self, iterator)) {
+    static PyObject* const advance = PyDict_GetItemString(PyEval_GetBuiltins(), "next");
+    PyObject* result = Semantics::next(self, iterator);
+    if (!result && PyErr_Occurred()) return nullptr;
+    PyObject* const repeated[] = {iterator, Py_None};
+    if (active_) record_call(advance, repeated, 2);
+    if (!result || info(result)) return result;
+    if (PyTuple_CheckExact(result))  // of zip, made just now: elements of lists are known
+      enter_made(result);
+    else
+      adopt(self, result, Source::Kind::kItem, iterator, nullptr, -1, Py_TYPE(iterator)->tp_name);
+    return result;
+  }
+  if (!active_) return Semantics::next(self, iterator);
   if (!is_made(iterator)) {
     if (!(is_outside(iterator) && is_python_class(Py_TYPE(iterator))))
       return stop(self, Stop::kOutsideIterator, Py_TYPE(iterator)->tp_name);
@@ -771,7 +802,7 @@ PyObject* Recorder::length(Activation& self, PyObject* object) {
     if (is_outside(object)) {
       if (PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object))
         guard_all(self, object);
-      else if (!is_python_class(Py_TYPE(object)) && Py_TYPE(object) != &PyRange_Type)
+      else if (!is_python_class(Py_TYPE(object)) && Py_TYPE(object) != &PyRange_Type && !shows_content(object))
         return stop(self, Stop::kOpaqueSlot, Py_TYPE(object)->tp_name);
       else if (Py_TYPE(object) == &PyRange_Type && floating(object))
         pin(object);

@@ -177,7 +177,7 @@ bool Recorder::take_apart(Activation& self, PyObject* iterator, Py_ssize_t refer
   for (Py_ssize_t i = 0; active_ && i < PyTuple_GET_SIZE(parts); ++i) {
     PyObject* const part = PyTuple_GET_ITEM(parts, i);
     if (is_reducible_iterator(Py_TYPE(part))) {
-      if (!take_apart(self, part, 2)) invalidate(self, Stop::kOutsideIterator, Py_TYPE(part)->tp_name);
+      if (!take_apart(self, part, references < 0 ? -1 : 2)) invalidate(self, Stop::kOutsideIterator, Py_TYPE(part)->tp_name);
     } else if (is_outside(part)) {
       guard_all(self, part);
       each_held(part, [&](PyObject* held) {
@@ -185,7 +185,7 @@ bool Recorder::take_apart(Activation& self, PyObject* iterator, Py_ssize_t refer
       });
     }
   }
-  if (active_) enter_made(iterator);
+  if (active_ && references >= 0) enter_made(iterator);
   return true;
 }
 
@@ -265,6 +265,7 @@ void Recorder::resolve_source(SourceId source) try {
 void Recorder::pin(PyObject* object) try {
   Info* known = info(object);
   if (!known || !guards().sources.floating(known->source)) return;
+  if (guards().sources[known->source].kind == Source::Kind::kHeld) return;
   resolve(object);
   guards().steps.push_back({FloatingStep::Kind::kPinned, known->source, {}, Ref::share(object), {}, {}, 0, {}});
   Source floating = guards().sources[known->source];
@@ -319,7 +320,7 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
                    : PyList_Check(parent) || PyTuple_Check(parent)
                        ? index >= 0 && index < PySequence_Fast_GET_SIZE(parent) &&
                              PySequence_Fast_GET_ITEM(parent, index) == object
-                       : false;
+                       : is_deque(parent) && element_of(parent, index).get() == object;
       if (!holds) {
         PyErr_Clear();
         return;
@@ -675,6 +676,10 @@ bool Recorder::guard_all(Activation& self, PyObject* container, Reader reader) t
     }
   }
   if (replaced_.count(container)) snapshot(container);
+  if (is_deque(container)) {
+    loosen(container);
+    is_floating = true;
+  }
   auto original = originals_.find(container);
   PyObject* content = original == originals_.end() ? container : original->second;
   SourceId source = known->source;
@@ -747,6 +752,13 @@ bool Recorder::guard_all(Activation& self, PyObject* container, Reader reader) t
     if (is_floating)
       guards().steps.push_back({FloatingStep::Kind::kLength, source, {}, {}, {}, {}, PyTuple_GET_SIZE(container), {}});
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(container); ++i) part(PyTuple_GET_ITEM(container, i), nullptr, i);
+  } else if (is_deque(container)) {
+    static PyObject* const most = PyUnicode_InternFromString("maxlen");
+    const Ref items = Ref::take(PySequence_List(content)), limit = Ref::take(PyObject_GetAttr(container, most));
+    if (!items || !limit) return PyErr_Clear(), false;
+    guard_member(container, most, limit.get());
+    guards().steps.push_back({FloatingStep::Kind::kLength, source, {}, {}, {}, {}, PyList_GET_SIZE(items.get()), {}});
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) part(PyList_GET_ITEM(items.get(), i), nullptr, i);
   } else if (PyAnySet_Check(container)) {
     SequenceGuard guard{Ref::share(container), source, {}};
     if (is_floating) pin(container);
@@ -853,12 +865,31 @@ bool Recorder::slot_guarded(Activation& self, PyObject* object, const char* meth
   PyTypeObject *type = Py_TYPE(object), *base = type;
   while (is_python_class(base)) base = base->tp_base;
   if (!is_outside(object) || !hides_content(base)) return true;
+  if (is_deque(object)) return guard_all(self, object);
+  if (dict_of_view(object)) {
+    PyObject* const dict = behind_view(self, object);
+    return dict && guard_all(self, dict);
+  }
   Ref name = Ref::take(PyUnicode_InternFromString(method));
   PyObject* found = type == base ? nullptr : _PyType_Lookup(type, name.get());
   if (found && PyFunction_Check(found)) return true;  // it comes through the hook
   unreadable_stop_ = PyIter_Check(object) ? Stop::kOutsideIterator : Stop::kOpaqueSlot;
   unreadable_detail_ = base->tp_name;
   return false;
+}
+
+PyObject* Recorder::behind_view(Activation& self, PyObject* view) {
+  const Ref dict = Ref::share(dict_of_view(view));  // it is old, however few references there are
+  guard_class(view);
+  adopt(self, dict.get(), Source::Kind::kSelf, view, nullptr, 0, "a view of a dict");
+  return active_ && is_outside(dict.get()) ? dict.get() : nullptr;
+}
+
+void Recorder::loosen(PyObject* object) {
+  Info* known = info(object);
+  if (!known || known->cls != Info::Class::kOutside || floating(object)) return;
+  known->source = guards().sources.held(known->source, object);
+  known->resolved = false;
 }
 
 PyObject* Recorder::behind_proxy(PyObject* proxy) {
@@ -923,7 +954,7 @@ bool Recorder::takes_apart(Activation& self, PyObject* object) {
     guard_all(self, object);
     return true;
   }
-  if (is_python_class(type) || compared_whole(object) != Whole::kNo) return true;
+  if (is_python_class(type) || compared_whole(object) != Whole::kNo || shows_content(object)) return true;
   unreadable_stop_ = PyIter_Check(object) ? Stop::kOutsideIterator : Stop::kOpaqueSlot;
   unreadable_detail_ = type->tp_name;
   return false;
@@ -974,6 +1005,10 @@ bool Recorder::readable(Activation& self, PyObject* object, int depth) {
       if (!readable(self, value, depth + 1)) return false;
   } else if (PyAnySet_Check(object)) {
     if (outside) guard_all(self, object);
+  } else if (outside && shows_content(object)) {  // which parts it has is guarded
+    const Ref parts = Ref::take(dict_of_view(object) ? Py_NewRef(dict_of_view(object)) : PySequence_List(object));
+    if (!parts) PyErr_Clear();
+    return parts && readable(self, parts.get(), depth + 1);
   } else if (outside && PyExceptionInstance_Check(object)) {
     // C code reads what they hold where no guard sees it.
     unreadable_stop_ = Stop::kOpaqueSlot;

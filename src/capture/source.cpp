@@ -33,6 +33,7 @@ std::string Sources::describe(SourceId id) const {
       return parent;
     case Source::Kind::kItem:
       return parent + "[" + (source.key ? key_text(source.key.get(), false) : std::to_string(source.index)) + "]";
+    case Source::Kind::kHeld:
     case Source::Kind::kReduced:
     case Source::Kind::kSelf:
       return parent;

@@ -24,7 +24,8 @@ struct Source {
     kMember,   ///< a __slots__ member of the parent
     kClosure,  ///< cell `index` of the parent, a function
     kReduced,  ///< what the parent, an iterator, was made of: a tuple
-    kSelf,     ///< __self__ / __func__ of a bound method (`key` says which)
+    kSelf,     ///< __self__ / __func__ of a bound method (`index` says which); the dict of a view
+    kHeld,     ///< this very object (`key`): what it holds is walked, though its address is known
   };
   Kind kind = Kind::kPinned;
   bool floating = false;
@@ -46,6 +47,9 @@ class Sources {
   SourceId part(Source::Kind kind, SourceId parent, PyObject* key, Py_ssize_t index = -1) {
     bool floating = parent.valid() && (*this)[parent].floating;
     return add({floating ? kind : Source::Kind::kPinned, floating, parent, Ref::share(key), index});
+  }
+  SourceId held(SourceId parent, PyObject* object) {
+    return add({Source::Kind::kHeld, true, parent, Ref::share(object), -1});
   }
   const Source& operator[](SourceId id) const { return table_[id.index()]; }
   bool floating(SourceId id) const { return id.valid() && table_[id.index()].floating; }

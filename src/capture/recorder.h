@@ -417,6 +417,18 @@ class Recorder final : public Semantics, public Provenance {
   /// What tells others (warnings, print, logging), who may be Python code. nullptr: it raised, and the recording ends.
   PyObject* call_telling(Activation& self, const char* name, PyObject* callable, PyObject* const* args, size_t nargsf,
                          PyObject* kwnames);
+  // recorder_copies.cpp
+  /// No tensor in it that cannot be copied in a graph. Memo: of a deep copy, or None; nullptr: of one that is not deep.
+  bool copies_known(Activation& self, PyObject* object, PyObject* memo);
+  bool collect_copied(PyObject* object, int depth, std::vector<PyObject*>& tensors);
+  bool share_memory(PyObject* one, PyObject* other);  ///< two tensors, now or at another call
+  static bool is_own_tensor(const at::Tensor& tensor);
+  static PyObject* plain_tensor_class();
+  PyObject* copy_tensor(Activation& self, PyObject* tensor, PyObject* memo);
+  void keep_slot_names(PyObject* object);
+  std::vector<std::pair<Ref, Ref>> copied_;  // tensors, by the memo of their copy
+  PyObject* call_own_cache(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf,
+                           PyObject* kwnames);
   PyObject* call_cached(Activation& self, PyObject* wrapper, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_operator(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                           PyObject* kwnames);

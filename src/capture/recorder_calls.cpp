@@ -1187,6 +1187,7 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
     case CallClass::kReduce: {
       if (!first) return raw();
       if (is_tensor(first) || !slot_known(self, first)) return stop(self, Stop::kOpaqueCall, callable_name(callable));
+      keep_slot_names(first);
       guard_class(first);
       if (is_outside(first)) {
         // C reads the members of __slots__ where no guard sees it.

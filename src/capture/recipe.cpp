@@ -347,6 +347,14 @@ Recipe RecipeWriter::write_made(PyObject* object, int) {
     recipe.parts.push_back(write(reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(object)->dv_dict)));
     return recipe;
   }
+  if (type == &_PyWeakref_RefType) {  // one without a callback
+    if (reinterpret_cast<PyWeakReference*>(object)->wr_callback || PyWeakref_GET_OBJECT(object) == Py_None)
+      return fail(object);
+    recipe.kind = Recipe::Kind::kCalled;
+    recipe.object = Ref::share(reinterpret_cast<PyObject*>(type));
+    recipe.parts.push_back(write(PyWeakref_GET_OBJECT(object)));
+    return recipe;
+  }
   if (type == &PyDictProxy_Type) {
     recipe.kind = Recipe::Kind::kView;
     recipe.parts.push_back(write(reinterpret_cast<ProxyObject*>(object)->mapping));

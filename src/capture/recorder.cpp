@@ -501,6 +501,9 @@ void Recorder::invalidate_by_read(Activation& self, const std::string& name) {
 void Recorder::after_instruction(Activation& self) try {
   if (has_ends_) end_with_code(self);
   if (!active_) return;
+  if (std::exchange(splits_group_, false))
+    for (int i = self.stack_depth() - 1; i >= 0 && i >= self.stack_depth() - 2; --i)
+      if (PyObject* part = self.stack(i); part && PyExceptionInstance_Check(part) && !info(part)) enter_made(part);
   const bool has_read = trace_->data_reads() != 0 && raised_by_.empty();  // one that raises may have read
   if (!has_read && !trace_->has_unclaimed() && loose_.empty()) return;
   const ErrorAside aside;

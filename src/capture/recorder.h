@@ -141,6 +141,8 @@ class Recorder final : public Semantics, public Provenance {
   int unpack(Activation&, PyObject*, int, int, PyObject**) override;
   int other(Activation&, const char*) override;
   int match(Activation& self, const std::string& name);  ///< an instruction of a match statement
+  bool reads_match(Activation& self, PyObject* subject, PyObject* type, PyObject* names);
+  int split(Activation& self, const std::string& name);  ///< an instruction of an except* clause
   bool declines(Activation&) override;
   void made(Activation&, PyObject*) override;
   void caught(Activation&, PyObject*) override;
@@ -410,6 +412,7 @@ class Recorder final : public Semantics, public Provenance {
   /// generator.send, throw, close
   PyObject* call_generator(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
                            PyObject* kwnames, PyObject* generator);
+  bool is_held_by_program(PyObject* object);
   PyObject* call_reference(Activation& self, PyObject* reference);  ///< weakref.ref, from outside
   PyObject* call_func(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* make_reference(PyObject* referent);  ///< weakref.ref(referent)

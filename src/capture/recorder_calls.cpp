@@ -459,9 +459,27 @@ PyObject* Recorder::call_getter(Activation& self, PyObject* getter, PyObject* of
   return stop(self, Stop::kOpaqueCall, callable_name(getter));
 }
 
+/// The table, a trace and effects hold an object, too. False: it may be that nobody else does, and eager would have let
+/// it end.
+bool Recorder::is_held_by_program(PyObject* object) {
+  if (is_outside(object)) return true;
+  for (const Pending& effect : effects_) {
+    if (effect.target.get() == object || effect.key.get() == object || effect.value.get() == object) return false;
+    for (const Ref& arg : effect.args)
+      if (arg.get() == object) return false;
+  }
+  Py_ssize_t ours = info(object) ? 1 : 0;
+  if (is_tensor(object) && tensor_of(object).use_count() > 1) ++ours;  // one for all owners that are no Python objects
+  return Py_REFCNT(object) > ours;
+}
+
 // Only to what is known by address, and held by others: whatever else the table holds would not end in time.
 PyObject* Recorder::call_reference(Activation& self, PyObject* reference) {
   PyObject* referent = PyWeakref_GET_OBJECT(reference);
+  if (is_made(reference)) {
+    if (referent == Py_None || !is_held_by_program(referent)) return stop(self, Stop::kOpaqueCall, "weakref.ref");
+    return Py_NewRef(referent);
+  }
   if (!is_outside(reference) || (!is_value(referent) && (!is_outside(referent) || floating(referent))))
     return stop(self, Stop::kOpaqueCall, "weakref.ref");
   guard_reference(reference);

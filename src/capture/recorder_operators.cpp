@@ -974,6 +974,33 @@ int Recorder::match(Activation& self, const std::string& name) {
   return 0;
 }
 
+// What an except* clause takes out of a group that was made here, and what is left of it, is made here. A group of a
+// class of the program's may say itself how it is split.
+int Recorder::split(Activation& self, const std::string& name) {
+  const auto is_plain = [&](PyObject* object) {
+    if (object == Py_None) return true;
+    static PyObject* const plain_group = PyDict_GetItemString(PyEval_GetBuiltins(), "ExceptionGroup");
+    auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+    const bool is_group = PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(PyExc_BaseExceptionGroup));
+    return is_made(object) && PyExceptionInstance_Check(object) &&
+           (!is_group || type == plain_group || type == PyExc_BaseExceptionGroup);
+  };
+  const int top = self.stack_depth() - 1;
+  PyObject *upper = self.stack(top), *lower = self.stack(top - 1);
+  bool is_known = is_plain(lower);
+  if (name == "PREP_RERAISE_STAR") {
+    is_known = is_known && PyList_CheckExact(upper);
+    for (Py_ssize_t i = 0; is_known && i < PyList_GET_SIZE(upper); ++i) is_known = is_plain(PyList_GET_ITEM(upper, i));
+  } else if (is_known) {
+    if (floating(upper)) pin(upper);
+    if (PyType_Check(upper)) guard_type(reinterpret_cast<PyTypeObject*>(upper));
+    is_known = PyType_Check(upper) || is_constant_tuple(upper);
+  }
+  if (!is_known) return stop_status(self, Stop::kInstruction, name);
+  splits_group_ = true;
+  return 0;
+}
+
 int Recorder::other(Activation& self, const char* what) {
   if (!active_) return Semantics::other(self, what);
   std::string name(what);

@@ -78,6 +78,15 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
     return make_instance(self, type, args, nargsf, kwnames);
   if (type == &_PyWeakref_RefType && count == 1 && !kwnames && is_outside(args[0]) && !floating(args[0]))
     return make_reference(args[0]);
+  if (type == &_PyWeakref_RefType && count == 1 && !kwnames) {
+    if (!PyType_SUPPORTS_WEAKREFS(Py_TYPE(args[0])) ||
+        !(is_made(args[0]) || is_outside(args[0]) || is_tensor(args[0])) ||
+        (is_tensor(args[0]) && !usable_tensor(args[0], "an unknown place")))
+      return stop(self, Stop::kOpaqueType, type->tp_name);
+    PyObject* reference = PyObject_Vectorcall(object, args, nargsf, nullptr);
+    if (reference && !info(reference)) enter_made(reference);
+    return reference;
+  }
   if (!is_known_constructor(type) && !is_struct_type(type)) return stop(self, Stop::kOpaqueType, type->tp_name);
   if (type == &PyBool_Type && count == 1) {
     int result = truth(self, args[0]);

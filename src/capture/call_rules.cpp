@@ -95,6 +95,8 @@ constexpr Row kRows[] = {
      "torch._C._has_torch_function torch._C._has_torch_function_unary torch._C._has_torch_function_variadic "
      "torch._C._functorch.unwrap_if_dead torch.Size.numel torch._C._is_autocast_available "
      "_functools.reduce itertools.chain.from_iterable "
+     "builtins.property.getter builtins.property.setter builtins.property.deleter "
+     "_bisect.bisect_left _bisect.bisect_right bytes.hex str.format_map _struct.pack _struct.unpack _struct.calcsize "
      "re.Pattern.match re.Pattern.search re.Pattern.fullmatch re.Pattern.findall re.Pattern.split re.Pattern.sub "
      "re.Pattern.subn re.Match.group re.Match.groups re.Match.groupdict re.Match.start re.Match.end re.Match.span "
      "float.fromhex float.hex"},
@@ -121,6 +123,8 @@ constexpr Row kRows[] = {
      "collections.OrderedDict.clear collections.deque.append collections.deque.appendleft collections.deque.pop "
      "collections.deque.popleft collections.deque.clear collections.deque.rotate collections.deque.insert "
      "collections.deque.remove collections.deque.reverse collections.deque.__setitem__ collections.deque.__delitem__ "
+     "_bisect.insort_left _bisect.insort_right _heapq.heappush _heapq.heappop _heapq.heapify _heapq.heapreplace "
+     "_heapq.heappushpop "
      "collections.deque.__imul__ list.__imul__ builtins.BaseException.with_traceback builtins.BaseException.add_note"},
     {CallClass::kEffectCopy,
      "list.extend list.__iadd__ collections.OrderedDict.__ior__ collections.defaultdict.__ior__ dict.update "

@@ -44,8 +44,9 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
     if (is_key || ((PyLong_CheckExact(args[i]) || is_text(args[i])) && name.find("append") == std::string::npos))
       specialise(args[i]);
   }
-  if (name == "list.sort") {  // compares, and calls its key
-    if (!is_made(target)) return stop(self, Stop::kEffect, name);
+  if (const bool sorts = name == "list.sort"; sorts || name.starts_with("_heapq.") || name.starts_with("_bisect.")) {
+    // compares, and calls its key
+    if (!is_made(target) || !PyList_CheckExact(target)) return stop(self, Stop::kEffect, name);
     for (size_t i = first; i < count; ++i)
       if (sorts ? !callable_from_c(self, args[i]) : !readable(self, args[i]))
         return stop(self, unreadable_stop_, unreadable_detail_);

@@ -151,10 +151,17 @@ PyObject* Recorder::tensor_attr(Activation& self, PyObject* tensor, PyObject* na
   return nullptr;
 }
 
+/// Methods of lists that move references, and no more.
+static bool looks_at_no_element(PyObject* name) {
+  for (const char* method : {"append", "extend", "insert", "pop", "clear", "reverse"})
+    if (PyUnicode_CompareWithASCIIString(name, method) == 0) return true;
+  return false;
+}
+
 // What a generic attribute look-up reads. 1: the value comes out of a C member or getter.
 int Recorder::guard_attr(Activation& self, PyObject* owner, PyObject* name, Reader reader) {
   PyTypeObject* type = Py_TYPE(owner);
-  specialise(owner);
+  if (!PyList_CheckExact(owner) || !looks_at_no_element(name)) specialise(owner);
   // A descriptor that C code hands to its own __get__ is found on the class, whose version is guarded.
   auto descriptor_of = [&](PyTypeObject* holder) {
     PyObject* found = _PyType_Lookup(holder, name);
@@ -424,7 +431,8 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
     }
     return status;
   }
-  if (PyFunction_Check(owner)) return stop_status(self, Stop::kEffect, "an assignment to an attribute of a function");
+  if (PyFunction_Check(owner) && _PyType_Lookup(Py_TYPE(owner), name))  // its code, its defaults
+    return stop_status(self, Stop::kEffect, "an assignment to an attribute of a function");
   guard_class(owner);
   if (Py_TYPE(owner)->tp_setattro != PyObject_GenericSetAttr &&
       !inherits(Py_TYPE(owner), value ? "__setattr__" : "__delattr__", &PyBaseObject_Type)) {

@@ -943,6 +943,35 @@ int Recorder::unpack(Activation& self, PyObject* sequence, int before, int after
   return status;
 }
 
+// Point(x=0, y=y): attributes that stand in the instance, which C code reads. False: it may read others.
+bool Recorder::reads_match(Activation& self, PyObject* subject, PyObject* type, PyObject* names) {
+  if (!PyType_Check(type) || !PyTuple_CheckExact(names) || Py_TYPE(type)->tp_call == nullptr) return false;
+  auto* const cls = reinterpret_cast<PyTypeObject*>(type);
+  if (floating(type)) pin(type);
+  guard_type(cls);
+  guard_class(subject);
+  if (is_python_class(Py_TYPE(cls))) return false;  // __instancecheck__
+  if (!PyObject_TypeCheck(subject, cls)) return true;
+  std::vector<PyObject*> read(&PyTuple_GET_ITEM(names, 0), &PyTuple_GET_ITEM(names, 0) + PyTuple_GET_SIZE(names));
+  static PyObject* const order = PyUnicode_InternFromString("__match_args__");
+  PyObject* const positional = _PyType_Lookup(cls, order);
+  const int count = self.text().instructions[self.next()].argument;
+  if (count > 0 && (!positional || !PyTuple_CheckExact(positional) || count > PyTuple_GET_SIZE(positional)))
+    return false;
+  for (int i = 0; i < count; ++i) read.push_back(PyTuple_GET_ITEM(positional, i));
+  PyObject* const dict = is_value(subject) ? nullptr : instance_dict(subject);
+  if (!dict || Py_TYPE(subject)->tp_getattro != PyObject_GenericGetAttr) return false;
+  for (PyObject* name : read) {
+    PyObject* const of_class = PyUnicode_Check(name) ? _PyType_Lookup(Py_TYPE(subject), name) : nullptr;
+    if (!PyUnicode_Check(name) || (of_class && Py_TYPE(of_class)->tp_descr_set)) return false;
+    if (!PyDict_GetItemWithError(dict, name)) return false;
+    const Ref value = Ref::take(load_attr(self, subject, name));
+    if (!value || value.get() == kStop || !active_) return PyErr_Clear(), false;
+    specialise(value.get());  // C code reads it without its symbol
+  }
+  return true;
+}
+
 // What a pattern asks of its subject. Elements and lengths are read by instructions of their own.
 int Recorder::match(Activation& self, const std::string& name) {
   const int top = self.stack_depth() - 1;
@@ -969,7 +998,8 @@ int Recorder::match(Activation& self, const std::string& name) {
   const bool is_itself = PyType_Check(type) &&
                          PyType_HasFeature(reinterpret_cast<PyTypeObject*>(type), _Py_TPFLAGS_MATCH_SELF) &&
                          PyTuple_CheckExact(names) && PyTuple_GET_SIZE(names) == 0;
-  if (name != "MATCH_CLASS" || !is_itself || is_tensor(subject)) return stop_status(self, Stop::kInstruction, name);
+  if (name != "MATCH_CLASS" || is_tensor(subject)) return stop_status(self, Stop::kInstruction, name);
+  if (!is_itself && !reads_match(self, subject, type, names)) return stop_status(self, Stop::kInstruction, name);
   if (!is_value(subject)) guard_class(subject);
   return 0;
 }

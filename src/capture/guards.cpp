@@ -127,12 +127,6 @@ Whole compared_whole(PyObject* object) {
   return type == &PySlice_Type || type == &PyRange_Type || is_compared_by_its_type(type) ? Whole::kValue : Whole::kNo;
 }
 
-// 3.12 calls the tag deprecated, because later versions keep none for readers; there the keys must be compared.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-uint64_t dict_version(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
-#pragma GCC diagnostic pop
-
 PyObject* instance_dict(PyObject* object) {
   PyObject** slot = _PyObject_GetDictPtr(object);
   if (!slot) return nullptr;
@@ -379,7 +373,7 @@ bool GuardProgram::check_dicts(GuardContext& context, std::string* why, std::vec
   bool all = true;
   for (size_t i = 0; i < dicts.size(); ++i) {
     DictWord& word = dict_words_[i];
-    if (word.version && (!word.slot || *word.slot == word.dict) && dict_version(word.dict) == word.version) continue;
+    if (word.version && (!word.slot || *word.slot == word.dict) && *word.place == word.version) continue;
     DictGuard& guard = dicts[i];
     const size_t known = changed ? changed->size() : 0;
     if (!check_dict(guard, context, all ? why : nullptr, changed)) {
@@ -388,8 +382,9 @@ bool GuardProgram::check_dicts(GuardContext& context, std::string* why, std::vec
       if (!changed || changed->size() == known) return false;
       continue;
     }
-    word = {guard.owner ? _PyObject_GetDictPtr(guard.owner.get()) : nullptr, guard.dict.get(),
-            guard.reads_symbols() || guard.order_state || !guard.keep_version ? 0 : guard.version};
+    const uint64_t* const place = dict_version_place(guard.dict.get());
+    word = {guard.owner ? _PyObject_GetDictPtr(guard.owner.get()) : nullptr, guard.dict.get(), place,
+            !place || guard.reads_symbols() || guard.order_state || !guard.keep_version ? 0 : guard.version};
   }
   return all;
 }

@@ -1,7 +1,7 @@
 // capture/guards.h: what must still hold for a record to be right, as one flat program.
 //
-// Pinned objects are checked by address, without walking to them: their dicts by a version tag that stands for all keys
-// that were read (the tag is only a memo: when it moved, the keys are compared and the tag is taken again). What a
+// Pinned objects are checked by address, without walking to them: their dicts by a version that stands for all keys
+// that were read (it is only a memo: when it moved, the keys are compared and the version is taken again). What a
 // check that held saw at fixed addresses is kept as words: as long as all of them stand, nothing behind them has
 // changed, and the next check is one loop over independent loads. Floating objects are walked: each step resolves one
 // source from its parent or compares something of it. Steps stand in the order in which the recording read things, so a
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "capture/dict_versions.h"
 #include "capture/reals.h"
 #include "capture/ref.h"
 #include "capture/source.h"
@@ -46,7 +47,6 @@ enum class Whole : unsigned char {
 };
 Whole compared_whole(PyObject* object);
 
-uint64_t dict_version(PyObject* dict);
 bool is_deque(PyObject* object);                       ///< and of no subclass
 PyObject* dict_of_view(PyObject* object);              ///< of dict.keys() and its like, borrowed; nullptr: it is none
 Ref element_of(PyObject* sequence, Py_ssize_t index);  ///< empty: there is none
@@ -223,7 +223,8 @@ class GuardProgram {
   struct DictWord {
     PyObject* const* slot = nullptr;  ///< where its owner keeps the dict; nullptr: has no owner
     PyObject* dict = nullptr;
-    uint64_t version = 0;  ///< 0: always compare the keys
+    const uint64_t* place = nullptr;  ///< of its version
+    uint64_t version = 0;             ///< 0: always compare the keys
   };
   std::vector<Word> words_;           ///< empty: none were taken yet
   std::vector<DictWord> dict_words_;  ///< for each of `dicts`

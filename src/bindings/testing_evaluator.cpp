@@ -68,6 +68,9 @@ class StoppingSemantics : public Semantics {
   PyObject* identical(Activation& a, PyObject* l, PyObject* r, bool n) override {
     return stops() ? kStop : Semantics::identical(a, l, r, n);
   }
+  PyObject* convert(Activation& a, PyObject* v, int c) override {
+    return stops() ? kStop : Semantics::convert(a, v, c);
+  }
   PyObject* format(Activation& a, PyObject* v, int c, PyObject* s) override {
     return stops() ? kStop : Semantics::format(a, v, c, s);
   }

@@ -30,7 +30,7 @@ CodeText* code_text(PyCodeObject* code) {
   text->count = static_cast<int>(PyBytes_GET_SIZE(bytes) / 2);
   auto* instructions = new Instruction[text->count];
   text->instructions = instructions;
-  for (int i = 0; i < text->count; ++i) instructions[i] = decode(*text, i);
+  decode(*text, instructions);
   if (set_code_extra(owner, index, text) < 0) {
     release_text(text);
     return nullptr;
@@ -95,6 +95,7 @@ void Activation::set_stack(int index, PyObject* owned) {
 int Activation::call_operands() const {
   const Instruction& instruction = text_->instructions[next_];
   if (instruction.row->handler == op::call) return instruction.argument + 2;
+  if (instruction.row->handler == op::call_kw) return instruction.argument + 3;
   if (instruction.row->handler == op::call_function_ex) return 3 + (instruction.argument & 1);
   return -1;
 }
@@ -103,7 +104,7 @@ PyFunctionObject* Activation::callee() const {
   static PyObject* const name = PyUnicode_InternFromString("__call__");
   const int operands = call_operands();
   if (operands < 0 || operands > stack_depth()) return nullptr;
-  PyObject* callable = stack(stack_depth() - operands);  // the method, or nothing and the callable
+  PyObject* callable = stack(stack_depth() - operands);  // or nothing (3.11, 3.12), and the callable above it
   if (callable == nullptr) callable = stack(stack_depth() - operands + 1);
   while (callable != nullptr && PyMethod_Check(callable)) callable = PyMethod_GET_FUNCTION(callable);
   if (callable == nullptr) return nullptr;

@@ -7,6 +7,7 @@
 #include "capture/evaluator.h"
 
 #include <exception>
+#include <utility>
 
 #include "capture/hook.h"
 #include "capture/opcodes.h"
@@ -28,7 +29,8 @@ Director::Go Evaluator::begin(bool throwing) {
   if (!throwing) return enter() ? ask_director(&Director::at_boundary, Go::kHandOver) : Go::kRun;
   const ErrorAside aside;
   activation_.boundary_ = enter();
-  activation_.next_ = frame_current(frame());  // the instruction that yielded raises
+  activation_.next_ = frame_waiting(frame());
+  thrown_at_ = frame_current(frame());
   return Go::kRaise;
 }
 
@@ -48,10 +50,15 @@ PyObject* Evaluator::run(bool throwing) {
       case Go::kReturn:
         return returned();
       case Go::kHandOver:
-        return hand_over(Director::Exit::kHandedOver, nullptr);
+        if (!stands_in_the_middle()) return hand_over(Director::Exit::kHandedOver, nullptr);
+        leaves_ = true;
+        semantics_ = &plain_semantics();
+        step = execute();
+        break;
       case Go::kRaise:
         semantics_ = activation_.semantics_;  // whoever watched may be gone
         fetch();
+        if (thrown_at_ >= 0) frame_set_current(frame(), std::exchange(thrown_at_, -1));
         step = Step::kError;
         break;
     }
@@ -63,7 +70,7 @@ PyObject* Evaluator::run(bool throwing) {
         go = ask_director(&Director::stopped, Go::kStepOver);
         continue;
       case Step::kReturn:
-        if (!kCallerClearsFrame) return hand_over(Director::Exit::kReturned, activation_.result_);
+        if (!kCanEndFrames) return hand_over(Director::Exit::kReturned, activation_.result_);
         return returned();
       case Step::kYield:
         return hand_over(Director::Exit::kYielded, activation_.result_);
@@ -75,9 +82,12 @@ PyObject* Evaluator::run(bool throwing) {
         break;
     }
     // Somebody may have begun to listen to this frame's events, which only CPython emits.
-    if (!(instruction_->row->flags & kQuiet) && is_observed(thread(), code()) && !activation_.director_.insists())
-        [[unlikely]]
-      return hand_over(Director::Exit::kHandedOver, nullptr);
+    const bool is_watched =
+        !(instruction_->row->flags & kQuiet) && is_observed(thread(), code()) && !activation_.director_.insists();
+    if (is_watched || leaves_) [[unlikely]] {
+      go = Go::kHandOver;
+      continue;
+    }
     bool ask = activation_.boundary_ || go == Go::kStepOver;
     activation_.boundary_ = false;
     go = ask ? ask_director(&Director::at_boundary, Go::kHandOver) : Go::kRun;
@@ -88,6 +98,10 @@ void Evaluator::fetch() {
   instruction_ = &activation_.text_->instructions[activation_.next_];
   after_ = instruction_->after;
   frame_set_current(frame(), instruction_->at);
+}
+
+bool Evaluator::stands_in_the_middle() const {
+  return activation_.text_->instructions[activation_.next_].at < activation_.next_;
 }
 
 Step Evaluator::execute() {
@@ -155,6 +169,11 @@ void Evaluator::replace(int count, PyObject* owned) {
   for (int i = 1; i < count; ++i) Py_XDECREF(base[i]);
 }
 
+void Evaluator::push_callable(PyObject* owned) {
+  push(fact() == kNullBelow ? nullptr : owned);
+  push(fact() == kNullBelow ? owned : nullptr);
+}
+
 Step Evaluator::finish(int count, PyObject* result) {
   if (result == nullptr || result == kStop) return failed(result);
   replace(count, result);
@@ -220,6 +239,14 @@ void Evaluator::leave(Director::Exit exit, PyObject* result) {
   activation_.leave();
 }
 
+void Evaluator::end() {
+  drop(static_cast<int>(top() - frame_stack_base(frame())));
+  frame_give_stack(frame(), top());
+  link_.unlink();
+  reserve_.release();
+  end_frame(thread(), frame());
+}
+
 PyObject* Evaluator::let_cpython_run(int index, bool raise) {
   if (raise)
     frame_set_current(frame(), index);
@@ -255,12 +282,12 @@ static int find_return(PyCodeObject* code, const CodeText& text, PyObject* value
 PyObject* Evaluator::returned() {
   PyObject* result = activation_.result_;
   leave(Director::Exit::kReturned, result);
-  drop(static_cast<int>(top() - frame_stack_base(frame())));
   activation_.result_ = nullptr;
-  if (kCallerClearsFrame) {
-    frame_give_stack(frame(), top());
+  if (kCanEndFrames) {
+    end();
     return result;
   }
+  drop(static_cast<int>(top() - frame_stack_base(frame())));
   bool push = false;
   int index = find_return(code(), activation_.text(), result, &push);
   if (index < 0) {
@@ -275,15 +302,14 @@ PyObject* Evaluator::returned() {
   return let_cpython_run(index, false);
 }
 
-// The exception leaves the frame. Where the eval function must clear it, CPython raises once more: at the instruction,
+// The exception leaves the frame. Where only CPython can clear it, CPython raises once more: at the instruction,
 // with the error set (it adds the traceback entry that unwind() left out), or by executing an instruction that
 // re-raises.
 PyObject* Evaluator::raised(Step how) {
   leave(Director::Exit::kRaised, nullptr);
-  if (kCallerClearsFrame) {
+  if (kCanEndFrames) {
     tell_about_unwind(thread());
-    drop(static_cast<int>(top() - frame_stack_base(frame())));
-    frame_give_stack(frame(), top());
+    end();
     return nullptr;
   }
   if (how == Step::kError) return let_cpython_run(instruction_->at, true);

@@ -24,11 +24,13 @@ enum class Step {
 struct Instruction {
   const OpcodeRow* row;
   int argument;
-  int at;        ///< index of the opcode itself; the first prefix is at Activation::next()
-  int after;     ///< index of the instruction after it
+  int at;     ///< index of the opcode itself. Activation::next() is that of its first prefix, or, for the second half
+              ///< of one of CPython's instructions, the one after it
+  int after;  ///< index of the instruction after it
   int keywords;  ///< the constant that KW_NAMES means; -1
 };
-Instruction decode(const CodeText& text, int index);
+/// All instructions of a code, each as it is when entered at its index.
+void decode(const CodeText& text, Instruction* instructions);
 
 /// A handler of the exception table.
 struct Handler {
@@ -74,6 +76,10 @@ class Evaluator {
   PyObject* pop() { return *--activation_.top_; }
   void drop(int count);
   void replace(int count, PyObject* owned);  ///< the `count` topmost entries by one
+  /// The callable of a call whose two entries, one of them nullptr or `self`, have the upper one at `depth`.
+  PyObject* callable(int depth) { return peek(depth + 1) != nullptr ? peek(depth + 1) : peek(depth); }
+  /// Pushes a callable and an empty place for its `self`, in the order of this version (the row's fact).
+  void push_callable(PyObject* owned);
   void push_bool(bool value) { push(Py_NewRef(value ? Py_True : Py_False)); }
 
   // Ends of handlers.
@@ -95,6 +101,8 @@ class Evaluator {
   Step attempt();  ///< execute with the activation's semantics
   void tell_fault(const char* what);
   Director::Go ask_director(Director::Go (Director::*question)(Activation&), Director::Go after_fault);
+  /// Whether the next instruction is the second half of one that CPython knows as a whole.
+  bool stands_in_the_middle() const;
   bool unwind(Step how);
   void add_traceback();
   PyObject* returned();
@@ -103,6 +111,7 @@ class Evaluator {
   /// Gives the frame back to CPython, which goes on at `index`, or raises the error that is set there.
   PyObject* let_cpython_run(int index, bool raise);
   void leave(Director::Exit exit, PyObject* result);
+  void end();  ///< of a frame that returns or is left by an exception, where that is ours to do
 
   Activation& activation_;
   Semantics* semantics_;
@@ -110,6 +119,9 @@ class Evaluator {
   int after_ = 0;  ///< the next instruction, if this one ends with kNext
   RecursionReserve reserve_;
   FrameLink link_;
+  int thrown_at_ =
+      -1;  ///< the place that a frame which waits has for tracebacks, until what is thrown into it is raised
+  bool leaves_ = false;  ///< CPython takes the frame after the second half of an instruction
 };
 
 }  // namespace magneto::capture

@@ -37,7 +37,7 @@ void Evaluator::add_traceback() {
 bool Evaluator::unwind(Step how) {
   Handler handler;
   bool found = find_handler(code(), at(), &handler);
-  if (how == Step::kError && (found || kCallerClearsFrame)) {
+  if (how == Step::kError && (found || kCanEndFrames)) {
     add_traceback();
     tell_about_raise(thread());
   }

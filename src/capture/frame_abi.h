@@ -38,6 +38,7 @@ PyAPI_FUNC(void) _PyEval_FrameClearAndPop(PyThreadState*, _PyInterpreterFrame*);
 PyAPI_FUNC(int) _PyObject_GetMethod(PyObject*, PyObject*, PyObject**);
 PyAPI_FUNC(int) _PySet_Update(PyObject*, PyObject*);
 PyAPI_FUNC(int) _PyDict_MergeEx(PyObject*, PyObject*, int);
+PyAPI_FUNC(int) _PyEval_ExceptionGroupMatch(PyObject*, PyObject*, PyObject**, PyObject**);
 }
 #define _PyObject_LookupAttr PyObject_GetOptionalAttr
 #endif
@@ -101,6 +102,9 @@ inline void frame_set_current(Frame* frame, int index) {
   frame_set_next(frame, index);
 #endif
 }
+
+/// Index of the instruction that raises when an error is thrown into a frame that waits: the one that yielded.
+inline int frame_waiting(Frame* frame) { return frame_next(frame) - 1; }
 
 /// CPython gives no traceback entry to a frame whose prologue (cells, free variables) has not run.
 inline bool frame_incomplete(Frame* frame) {
@@ -267,9 +271,19 @@ inline bool eval_breaker_is_set(PyThreadState* thread) {
 #endif
 }
 
-/// Who clears a finished frame: the caller of the eval function (3.11), or the eval function, which exports no helper
-/// for it (3.12): there CPython itself has to execute the last instruction.
-inline constexpr bool kCallerClearsFrame = PY_VERSION_HEX < 0x030C0000;
+/// Who clears a finished frame: the caller of the eval function (3.11), or the eval function. 3.13 exports a helper for
+/// it; 3.12 has none, so that there CPython itself has to execute the last instruction.
+inline constexpr bool kCanEndFrames = PY_VERSION_HEX < 0x030C0000 || PY_VERSION_HEX >= 0x030D0000;
+
+/// The last thing that an eval function does with a frame that returns or is left by an exception: it is unlinked, its
+/// stack is empty. Whoever asks may not touch it any more.
+inline void end_frame(PyThreadState* thread, Frame* frame) {
+#if PY_VERSION_HEX >= 0x030D0000
+  _PyEval_FrameClearAndPop(thread, frame);
+#else
+  (void)thread, (void)frame;
+#endif
+}
 
 /// exc_info holds nullptr, not None, where no exception is handled.
 inline constexpr bool kNoExceptionIsNull = PY_VERSION_HEX >= 0x030C0000;
@@ -317,6 +331,21 @@ inline PyObject* take_error() {
 #endif
 }
 
+/// What except* does to an exception: match and rest, as new references. 3.13 exports it; what it does to tracebacks
+/// differs between patch releases.
+inline constexpr bool kSplitsGroups = PY_VERSION_HEX >= 0x030D0000;
+inline bool split_by_cpython(PyObject* exception, PyObject* type, PyObject** match, PyObject** rest) {
+#if PY_VERSION_HEX >= 0x030D0000
+  return _PyEval_ExceptionGroupMatch(exception, type, match, rest) == 0;
+#else
+  (void)exception, (void)type, (void)match, (void)rest;
+  return false;
+#endif
+}
+
+/// raise X from Y: whether what calling the class Y gives must be an exception.
+inline constexpr bool kChecksMadeCauses = PY_VERSION_HEX >= 0x030D0000;
+
 /// The arguments of an error as PyErr_Fetch gave it. 3.11 keeps them apart from the exception until somebody asks for
 /// it, unless another exception is being handled; its eval loop then overlooks them, and so do we.
 inline PyObject* fetched_arguments(PyObject* value) {
@@ -324,6 +353,15 @@ inline PyObject* fetched_arguments(PyObject* value) {
   return value != nullptr ? reinterpret_cast<PyBaseExceptionObject*>(value)->args : nullptr;
 #else
   return value;
+#endif
+}
+
+/// What calls specialise on (3.12+): functions without a version are called the slow way.
+inline void adopt_code_version(PyFunctionObject* function) {
+#if PY_VERSION_HEX >= 0x030C0000
+  function->func_version = reinterpret_cast<PyCodeObject*>(function->func_code)->co_version;
+#else
+  (void)function;
 #endif
 }
 

@@ -9,7 +9,7 @@
 namespace magneto::capture {
 
 inline constexpr int kFirstMinor = 11;
-inline constexpr int kVersionCount = 2;  ///< 3.11, 3.12
+inline constexpr int kVersionCount = 3;  ///< 3.11, 3.12, 3.13
 inline constexpr int kAbsent = -1;
 
 using OpcodeHandler = Step (*)(Evaluator&, int argument);
@@ -20,7 +20,11 @@ enum OpcodeFlags : uint8_t {
   kPrefix = 2,         ///< one instruction together with the next: neither CPython nor a director may enter in between
   kWidens = 4,         ///< a prefix whose argument are the upper bits of the next one's
   kNamesKeywords = 8,  ///< a prefix that names the keyword arguments of the call
+  kTests = 16,         ///< a comparison; with a bit in its argument it leaves the truth of its result
 };
+
+/// Facts: a callable and the empty place of its `self` are pushed in this order.
+inline constexpr int kNullBelow = 0, kNullAbove = 1;
 
 struct OpcodeRow {
   const char* name;
@@ -52,7 +56,10 @@ Step swap(Evaluator&, int);
 Step load_const(Evaluator&, int);
 Step load_fast(Evaluator&, int);
 Step load_fast_and_clear(Evaluator&, int);
+Step load_fast_load_fast(Evaluator&, int);
 Step store_fast(Evaluator&, int);
+Step store_fast_load_fast(Evaluator&, int);
+Step store_fast_store_fast(Evaluator&, int);
 Step delete_fast(Evaluator&, int);
 Step load_assertion_error(Evaluator&, int);
 // Names (opcodes_names.cpp).
@@ -91,14 +98,20 @@ Step delete_subscr(Evaluator&, int);
 Step unary(Evaluator&, int);
 Step binary_op(Evaluator&, int);
 Step compare_op(Evaluator&, int);
+Step to_bool(Evaluator&, int);
 Step is_op(Evaluator&, int);
 Step contains_op(Evaluator&, int);
 Step format_value(Evaluator&, int);
+Step convert_value(Evaluator&, int);
+Step format_simple(Evaluator&, int);
+Step format_with_spec(Evaluator&, int);
 Step get_len(Evaluator&, int);
 // Calls (opcodes_calls.cpp).
 Step call(Evaluator&, int);
+Step call_kw(Evaluator&, int);
 Step call_function_ex(Evaluator&, int);
 Step make_function(Evaluator&, int);
+Step set_function_attribute(Evaluator&, int);
 Step call_intrinsic_1(Evaluator&, int);
 Step call_intrinsic_2(Evaluator&, int);
 // Jumps and iteration (opcodes_jumps.cpp).

@@ -123,7 +123,7 @@ Step dict_update(Evaluator& e, int depth) {
 
 Step dict_merge(Evaluator& e, int depth) {
   // Below the dict are the positional arguments and the callable, whose name an error mentions.
-  PyObject* callable = e.peek(depth + 3);
+  PyObject* callable = e.callable(depth + 3);
   return e.finish(1, e.semantics().merge_dict(e.activation(), e.peek(depth + 1), e.peek(1), callable));
 }
 

@@ -4,20 +4,24 @@
 
 namespace magneto::capture::op {
 
-// The stack holds (method, self, arguments...) or (nullptr, callable, arguments...). CPython unpacks bound methods into
-// the first form; we need not, since a bound method does it itself when it is called.
-Step call(Evaluator& e, int count) {
-  bool is_method = e.peek(count + 2) != nullptr;
+// The stack holds (method, self, arguments...), or (nullptr, callable, arguments...), from 3.13 on (callable, nullptr,
+// arguments...). CPython unpacks bound methods into the first form; we need not, since a bound method does it itself
+// when it is called. `above`: entries above the arguments.
+static Step call_with(Evaluator& e, int count, PyObject* keywords, int above) {
+  int depth = count + above;
+  bool is_method = e.peek(depth + 2) != nullptr && e.peek(depth + 1) != nullptr;
   int total = count + is_method;
-  PyObject* callable = e.peek(total + 1);
-  PyObject* keywords = e.keywords();
   size_t positional = total - (keywords != nullptr ? PyTuple_GET_SIZE(keywords) : 0);
-  PyObject* result = e.semantics().call(e.activation(), callable, e.top() - total,
+  PyObject* result = e.semantics().call(e.activation(), e.callable(depth + 1), e.top() - above - total,
                                         positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keywords);
   if (result == nullptr || result == kStop) return e.failed(result);
-  e.replace(count + 2, result);
+  e.replace(depth + 2, result);
   return e.serve_breaker();
 }
+
+Step call(Evaluator& e, int count) { return call_with(e, count, e.keywords(), 0); }
+
+Step call_kw(Evaluator& e, int count) { return call_with(e, count, e.peek(1), 1); }
 
 /// Replaces what follows * in the call by a tuple. On kStop nothing has happened.
 static Step convert_arguments(Evaluator& e, PyObject* callable, int depth) {
@@ -58,7 +62,7 @@ static Step convert_keywords(Evaluator& e, PyObject* callable, int depth) {
 Step call_function_ex(Evaluator& e, int argument) {
   bool has_keywords = (argument & 1) != 0;
   int depth = has_keywords ? 2 : 1;
-  PyObject* callable = e.peek(depth + 1);
+  PyObject* callable = e.callable(depth + 1);
   if (has_keywords)
     if (Step step = convert_keywords(e, callable, 1); step != Step::kNext) return step;
   if (Step step = convert_arguments(e, callable, depth); step != Step::kNext) return step;
@@ -72,12 +76,25 @@ Step make_function(Evaluator& e, int parts) {
   auto* function = reinterpret_cast<PyFunctionObject*>(PyFunction_New(e.peek(1), e.frame()->f_globals));
   if (function == nullptr) return Step::kError;
   e.drop(1);
+  adopt_code_version(function);
   if (parts & 8) function->func_closure = e.pop();
   if (parts & 4) function->func_annotations = e.pop();
   if (parts & 2) function->func_kwdefaults = e.pop();
   if (parts & 1) function->func_defaults = e.pop();
   e.push(reinterpret_cast<PyObject*>(function));
   e.semantics().made(e.activation(), reinterpret_cast<PyObject*>(function));
+  return Step::kNext;
+}
+
+Step set_function_attribute(Evaluator& e, int part) {
+  auto* function = reinterpret_cast<PyFunctionObject*>(e.pop());
+  PyObject* value = e.pop();
+  PyObject** place = part == 8   ? &function->func_closure
+                     : part == 4 ? &function->func_annotations
+                     : part == 2 ? &function->func_kwdefaults
+                                 : &function->func_defaults;
+  *place = value;  // empty until now
+  e.push(reinterpret_cast<PyObject*>(function));
   return Step::kNext;
 }
 

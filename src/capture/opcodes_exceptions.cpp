@@ -12,12 +12,23 @@ static PyObject* call_without_arguments(Evaluator& e, PyObject* callable) {
   return e.semantics().call(e.activation(), callable, room + 1, PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
 }
 
+static bool check_made(PyObject* cls, PyObject* made) {
+  if (PyExceptionInstance_Check(made)) return true;
+  PyErr_Format(PyExc_TypeError, "calling %R should have returned an instance of BaseException, not %R", cls,
+               Py_TYPE(made));
+  return false;
+}
+
 /// raise X from cause: `cause` becomes an exception or nullptr (None). False with an error set.
 static bool set_cause(PyObject* exception, PyObject* cause) {
   PyObject* fixed = nullptr;
   if (PyExceptionClass_Check(cause)) {
     fixed = PyObject_CallNoArgs(cause);
     if (fixed == nullptr) return false;
+    if (kChecksMadeCauses && !check_made(cause, fixed)) {
+      Py_DECREF(fixed);
+      return false;
+    }
   } else if (PyExceptionInstance_Check(cause)) {
     fixed = Py_NewRef(cause);
   } else if (cause != Py_None) {
@@ -51,9 +62,7 @@ Step raise_varargs(Evaluator& e, int count) {
     exception = call_without_arguments(e, raised);
     if (exception == nullptr || exception == kStop) return e.failed(exception);
     type = raised;
-    if (!PyExceptionInstance_Check(exception)) {
-      PyErr_Format(PyExc_TypeError, "calling %R should have returned an instance of BaseException, not %R", raised,
-                   Py_TYPE(exception));
+    if (!check_made(raised, exception)) {
       Py_DECREF(exception);
       return Step::kError;
     }

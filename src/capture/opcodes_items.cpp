@@ -7,7 +7,7 @@ Step load_attr(Evaluator& e, int name) {
   return e.finish(1, e.semantics().load_attr(e.activation(), e.peek(1), e.name(name)));
 }
 
-/// Leaves what a call expects: (method, self) or (nullptr, callable).
+/// Leaves what a call expects: a method and its `self`, or a callable and nothing.
 static Step load_method_named(Evaluator& e, PyObject* name) {
   PyObject* method = nullptr;
   int unbound = e.semantics().load_method(e.activation(), e.peek(1), name, &method);
@@ -17,8 +17,7 @@ static Step load_method_named(Evaluator& e, PyObject* name) {
     e.push(method);
     e.push(owner);
   } else {
-    e.push(nullptr);
-    e.push(method);
+    e.push_callable(method);
     Py_DECREF(owner);
   }
   return Step::kNext;
@@ -38,8 +37,10 @@ Step load_super_attr(Evaluator& e, int argument) {
                                                   usual ? e.peek(1) : nullptr, e.name(argument >> 2));
   if (value == nullptr || value == kStop) return e.failed(value);
   e.drop(3);
-  if (argument & 1) e.push(nullptr);
-  e.push(value);
+  if (argument & 1)
+    e.push_callable(value);
+  else
+    e.push(value);
   return Step::kNext;
 }
 

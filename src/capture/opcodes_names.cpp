@@ -55,6 +55,14 @@ Step load_fast(Evaluator& e, int local) {
   return Step::kNext;
 }
 
+// Two instructions in one; the first slot is in the upper bits of the argument.
+Step load_fast_load_fast(Evaluator& e, int locals) {
+  for (int local : {locals >> 4, locals & 15})
+    if (e.local(local) == nullptr) return unbound(e, local);
+  load_fast(e, locals >> 4);
+  return load_fast(e, locals & 15);
+}
+
 Step load_fast_and_clear(Evaluator& e, int local) {
   e.push(std::exchange(e.local(local), nullptr));  // nullptr is legal: a comprehension's variable saves what was there
   return Step::kNext;
@@ -63,6 +71,16 @@ Step load_fast_and_clear(Evaluator& e, int local) {
 Step store_fast(Evaluator& e, int local) {
   e.set_local(local, e.pop());
   return Step::kNext;
+}
+
+Step store_fast_load_fast(Evaluator& e, int locals) {
+  store_fast(e, locals >> 4);
+  return load_fast(e, locals & 15);
+}
+
+Step store_fast_store_fast(Evaluator& e, int locals) {
+  store_fast(e, locals >> 4);
+  return store_fast(e, locals & 15);
 }
 
 Step delete_fast(Evaluator& e, int local) {
@@ -81,8 +99,10 @@ Step load_global(Evaluator& e, int argument) {
   PyObject* value = e.semantics().load_global(e.activation(), name);
   if (value == kStop) return Step::kStop;
   if (value == nullptr) return missing(name);
-  if (argument & 1) e.push(nullptr);  // room for `self` of the call that follows
-  e.push(value);
+  if (argument & 1)
+    e.push_callable(value);
+  else
+    e.push(value);
   return Step::kNext;
 }
 

@@ -13,6 +13,13 @@ Step compare_op(Evaluator& e, int argument) {
   return e.finish(2, e.semantics().compare(e.activation(), e.peek(2), e.peek(1), argument >> e.fact()));
 }
 
+Step to_bool(Evaluator& e, int) {
+  int truth = e.semantics().truth(e.activation(), e.peek(1));
+  if (truth < 0) return e.failed(truth);
+  e.replace(1, Py_NewRef(truth ? Py_True : Py_False));
+  return Step::kNext;
+}
+
 Step is_op(Evaluator& e, int negate) {
   return e.finish(2, e.semantics().identical(e.activation(), e.peek(2), e.peek(1), negate != 0));
 }
@@ -29,6 +36,19 @@ Step format_value(Evaluator& e, int argument) {
   PyObject* spec = has_spec ? e.peek(1) : nullptr;
   PyObject* value = e.peek(has_spec ? 2 : 1);
   return e.finish(has_spec ? 2 : 1, e.semantics().format(e.activation(), value, argument & 3, spec));
+}
+
+// The parts of FORMAT_VALUE, on their own since 3.13.
+Step convert_value(Evaluator& e, int conversion) {
+  return e.finish(1, e.semantics().convert(e.activation(), e.peek(1), conversion));
+}
+
+Step format_simple(Evaluator& e, int) {
+  return e.finish(1, e.semantics().format(e.activation(), e.peek(1), 0, nullptr));
+}
+
+Step format_with_spec(Evaluator& e, int) {
+  return e.finish(2, e.semantics().format(e.activation(), e.peek(2), 0, e.peek(1)));
 }
 
 Step get_len(Evaluator& e, int) { return e.finish(0, e.semantics().length(e.activation(), e.peek(1))); }

@@ -123,6 +123,7 @@ class Recorder final : public Semantics, public Provenance {
   int contains(Activation&, PyObject*, PyObject*) override;
   int truth(Activation&, PyObject*) override;
   PyObject* identical(Activation&, PyObject*, PyObject*, bool) override;
+  PyObject* convert(Activation&, PyObject*, int) override;
   PyObject* format(Activation&, PyObject*, int, PyObject*) override;
   PyObject* join(Activation&, PyObject* const*, int) override;
   PyObject* iter(Activation&, PyObject*) override;
@@ -366,6 +367,7 @@ class Recorder final : public Semantics, public Provenance {
   /// Whether C code may read all of `object`; guards what it may read. false: `stop_record` says why.
   bool readable(Activation& self, PyObject* object, int depth = 0);
   bool usable_key(Activation& self, PyObject* key);  ///< C code asks for its hash, or for the number it stands for
+  bool has_stable_text(Activation& self, PyObject* value);  ///< guards what its text depends on; false: it stopped
   /// Whether C code may take all elements of `object`; guards which they are, not what is in them.
   bool takes_apart(Activation& self, PyObject* object);
   bool made_here(const at::Tensor& tensor) const;

@@ -24,7 +24,7 @@ static PyObject* global_of(Frame* frame, PyObject* name) {
 static bool passes_exit_on(Frame* frame, PyCodeObject* code, const CodeText& text, int index) {
   constexpr int kMost = 256;  // instructions: a handler of a handler may lead back
   for (int count = 0; count < kMost && index < text.count; ++count) {
-    const Instruction instruction = decode(text, index);
+    const Instruction& instruction = text.instructions[index];
     const std::string_view name = instruction.row->name;
     index = instruction.after;
     if (name == "LOAD_GLOBAL") {
@@ -61,7 +61,7 @@ static bool generator_ends_with_code(PyObject* generator) {
     return true;
   }
   for (int index = 0; index < text->count;) {
-    const Instruction instruction = decode(*text, index);
+    const Instruction& instruction = text->instructions[index];
     Handler handler;
     if (std::string_view(instruction.row->name) == "YIELD_VALUE" && find_handler(of, instruction.at, &handler) &&
         !passes_exit_on(frame, of, *text, handler.target))

@@ -663,10 +663,14 @@ void Recorder::guard_compared(PyObject* object, int depth) {
   }
 }
 
+PyObject* Recorder::convert(Activation& self, PyObject* value, int conversion) {
+  if (active_ && !has_stable_text(self, value)) return kStop;
+  return Semantics::convert(self, value, conversion);
+}
+
 PyObject* Recorder::format(Activation& self, PyObject* value, int conversion, PyObject* spec) {
   if (!active_) return Semantics::format(self, value, conversion, spec);
-  if (is_tensor(value)) return stop(self, Stop::kTensorData, "an f-string");
-  if (may_change(value) || (spec && may_change(spec))) {
+  if (!is_tensor(value) && (may_change(value) || (spec && may_change(spec)))) {
     if (const Ref now = frozen(self, value)) {
       const Ref text = Ref::take(Semantics::format(self, value, conversion, spec));
       PyObject* made = text ? shown_text(now.get(), conversion, spec, text.get()) : nullptr;
@@ -675,17 +679,24 @@ PyObject* Recorder::format(Activation& self, PyObject* value, int conversion, Py
     }
     if (spec) specialise(spec);
   }
-  if (!readable(self, value)) return stop(self, unreadable_stop_, unreadable_detail_);
+  if (!has_stable_text(self, value)) return kStop;
+  return Semantics::format(self, value, conversion, spec);
+}
+
+/// Guards what the text of an object depends on. False: it stopped.
+bool Recorder::has_stable_text(Activation& self, PyObject* value) {
+  if (is_tensor(value)) return stop(self, Stop::kTensorData, "an f-string"), false;
+  if (!readable(self, value)) return stop(self, unreadable_stop_, unreadable_detail_), false;
   PyTypeObject* type = Py_TYPE(value);
   // The text of an object without __str__ of its own holds its address.
   if (!is_value(value) && !is_python_class(type) && !PyTuple_Check(value) && !PyList_Check(value) &&
       !PyDict_Check(value) && !PyAnySet_Check(value) && !PyType_Check(value) &&
       strncmp(type->tp_name, "torch.", 6) != 0 && !PyExceptionInstance_Check(value) && type != &PyRange_Type)
-    return stop(self, Stop::kOpaqueSlot, type->tp_name);
+    return stop(self, Stop::kOpaqueSlot, type->tp_name), false;
   if (!is_value(value) && is_python_class(type) && type->tp_repr == PyBaseObject_Type.tp_repr &&
       type->tp_str == PyBaseObject_Type.tp_str)
-    return stop(self, Stop::kOpaqueSlot, type->tp_name);
-  return Semantics::format(self, value, conversion, spec);
+    return stop(self, Stop::kOpaqueSlot, type->tp_name), false;
+  return true;
 }
 
 // ---------------------------------------------------------------------------------------------------- iteration

@@ -182,22 +182,21 @@ PyObject* Semantics::identical(Activation&, PyObject* left, PyObject* right, boo
   return Py_NewRef((left == right) != negate ? Py_True : Py_False);
 }
 
-PyObject* Semantics::format(Activation&, PyObject* value, int conversion, PyObject* spec) {
-  PyObject* text;
+PyObject* Semantics::convert(Activation&, PyObject* value, int conversion) {
   switch (conversion) {
     case 0:
-      text = Py_NewRef(value);
-      break;
+      return Py_NewRef(value);
     case 1:
-      text = PyObject_Str(value);
-      break;
+      return PyObject_Str(value);
     case 2:
-      text = PyObject_Repr(value);
-      break;
+      return PyObject_Repr(value);
     default:
-      text = PyObject_ASCII(value);
-      break;
+      return PyObject_ASCII(value);
   }
+}
+
+PyObject* Semantics::format(Activation& self, PyObject* value, int conversion, PyObject* spec) {
+  PyObject* text = Semantics::convert(self, value, conversion);
   if (text == nullptr || (spec == nullptr && PyUnicode_CheckExact(text))) return text;
   PyObject* formatted = PyObject_Format(text, spec);
   Py_DECREF(text);

@@ -54,6 +54,8 @@ class Semantics {
   virtual int contains(Activation& self, PyObject* container, PyObject* item);             ///< 0, 1, -1, kStopStatus
   virtual int truth(Activation& self, PyObject* object);                                   ///< 0, 1, -1, kStopStatus
   virtual PyObject* identical(Activation& self, PyObject* left, PyObject* right, bool negate);
+  /// str(value), repr(value) or ascii(value) for conversion 1, 2 or 3 (CONVERT_VALUE of 3.13; format does it, too).
+  virtual PyObject* convert(Activation& self, PyObject* value, int conversion);
   virtual PyObject* format(Activation& self, PyObject* value, int conversion, PyObject* spec);  ///< spec may be nullptr
   virtual PyObject* join(Activation& self, PyObject* const* pieces, int count);  ///< the pieces of an f-string
 

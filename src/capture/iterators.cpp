@@ -113,6 +113,14 @@ static PyObject* make_dict_iterator(PyTypeObject* type, PyObject* dict, PyObject
   return PyErr_Occurred() ? nullptr : iterator.release();
 }
 
+PyObject* dict_of_view(PyObject* view) {
+  struct View {  // as it is in all versions; later ones keep the declaration to themselves
+    PyObject_HEAD
+    PyObject* dict;
+  };
+  return reinterpret_cast<View*>(view)->dict;
+}
+
 // ---------------------------------------------------------------------------------------------------- all
 
 PyObject* reduce_iterator(PyObject* iterator) {

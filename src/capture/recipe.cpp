@@ -344,7 +344,7 @@ Recipe RecipeWriter::write_made(PyObject* object, int) {
   if (type == &PyDictKeys_Type || type == &PyDictValues_Type || type == &PyDictItems_Type) {
     recipe.kind = Recipe::Kind::kView;
     recipe.object = Ref::take(PyUnicode_FromString(strchr(type->tp_name, '_') + 1));  // dict_items
-    recipe.parts.push_back(write(reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(object)->dv_dict)));
+    recipe.parts.push_back(write(dict_of_view(object)));
     return recipe;
   }
   if (type == &_PyWeakref_RefType) {  // one without a callback

@@ -987,8 +987,7 @@ bool Recorder::readable(Activation& self, PyObject* object, int depth) {
     });
     if (!all) return false;
   } else if (!outside && (PyDictValues_Check(object) || PyDictItems_Check(object) || PyDictKeys_Check(object))) {
-    return readable(self, reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(object)->dv_dict),
-                    depth + 1);
+    return readable(self, dict_of_view(object), depth + 1);
   } else if (PyTuple_Check(object)) {
     if (outside) guard_all(self, object);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)

@@ -152,12 +152,21 @@ PyObject* type_dict(PyTypeObject* type) {
 #endif
 }
 
+/// Its version as it is now; 0: none is assigned, or it was lost by a change.
+static unsigned assigned_version(PyTypeObject* type) {
+#if PY_VERSION_HEX >= 0x030D0000
+  return type->tp_version_tag;  // nobody sets the flag any more
+#else
+  return type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG ? type->tp_version_tag : 0;
+#endif
+}
+
 unsigned type_version(PyTypeObject* type) {
-  if (!(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) {
+  if (assigned_version(type) == 0) {
     static PyObject* name = PyUnicode_InternFromString("__class__");
     _PyType_Lookup(type, name);  // a look-up assigns a version
   }
-  return type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG ? type->tp_version_tag : 0;
+  return assigned_version(type);
 }
 
 bool is_immutable_type(PyTypeObject* type) {
@@ -298,7 +307,7 @@ bool GuardProgram::check_structure(std::string* why, std::vector<std::string>* c
   };
   for (TypeGuard& g : types) {
     auto* type = reinterpret_cast<PyTypeObject*>(g.type.get());
-    if (type->tp_version_tag != g.version || !(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) {
+    if (assigned_version(type) != g.version) {
       // A version can be lost without a change (the cache was cleared): but a new number is a new version.
       return miss([&] { return std::string("the class ") + type->tp_name + " was changed"; });
     }

@@ -534,7 +534,7 @@ CallClass call_class(PyObject* callable, PyObject** self) {
           !(PyType_Check(bound) && strstr(reinterpret_cast<PyTypeObject*>(bound)->tp_name, "_VariableFunctions")))
         *self = bound;
     }
-  } else if (Py_TYPE(callable) == &_PyMethodWrapper_Type) {
+  } else if (is_method_wrapper(callable)) {
     auto* wrapper = reinterpret_cast<WrapperObject*>(callable);
     *self = wrapper->self;
     auto found = table().find(wrapper->descr);
@@ -614,8 +614,16 @@ PyObject* missing_method(PyObject* container, PyObject* key) {
   return found ? nullptr : method;
 }
 
+bool is_method_wrapper(PyObject* object) {
+  static PyTypeObject* const type = [] {  // CPython keeps the name of it to itself
+    const Ref wrapper = Ref::take(PyObject_GetAttrString(Py_None, "__str__"));
+    return Py_TYPE(wrapper.get());
+  }();
+  return Py_TYPE(object) == type;
+}
+
 PyObject* unbound(PyObject* callable) {
-  if (Py_TYPE(callable) == &_PyMethodWrapper_Type)
+  if (is_method_wrapper(callable))
     return Py_NewRef(reinterpret_cast<PyObject*>(reinterpret_cast<WrapperObject*>(callable)->descr));
   if (!PyCFunction_Check(callable) || !PyCFunction_GET_SELF(callable)) return Py_NewRef(callable);
   auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
@@ -694,7 +702,7 @@ std::string callable_name(PyObject* callable) {
       owner = Py_TYPE(self)->tp_name;
     else
       owner = text(function->m_module);
-  } else if (Py_TYPE(callable) == &_PyMethodWrapper_Type) {
+  } else if (is_method_wrapper(callable)) {
     auto* descriptor = reinterpret_cast<PyDescrObject*>(reinterpret_cast<WrapperObject*>(callable)->descr);
     owner = descriptor->d_type->tp_name;
     name = text(descriptor->d_name);

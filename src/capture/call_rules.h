@@ -94,6 +94,9 @@ bool is_numpy_number(PyTypeObject* type);
 /// Known C types whose content changes, and is theirs alone: a deque, a view of a dict.
 bool hides_content(PyTypeObject* type);
 
+/// A slot of a C type bound to an object: x.__eq__.
+bool is_method_wrapper(PyObject* object);
+
 /// The descriptor behind a bound C method: the same method, for any object. New reference; nullptr: none was found.
 PyObject* unbound(PyObject* callable);
 

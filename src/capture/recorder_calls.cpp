@@ -119,7 +119,7 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
   if (floating(callable) && !is_python_class(type)) pin(callable);  // what is called is part of the program
   if (PyType_Check(callable)) return call_type(self, reinterpret_cast<PyTypeObject*>(callable), args, nargsf, kwnames);
   if (PyCFunction_Check(callable) || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
-      type == &PyClassMethodDescr_Type || type == &_PyMethodWrapper_Type)
+      type == &PyClassMethodDescr_Type || is_method_wrapper(callable))
     return call_c(self, callable, args, nargsf, kwnames);
   if (is_partial(callable)) return call_partial(self, callable, args, nargsf, kwnames);
   if (is_compiled(callable)) return call_compiled(self, callable, args, nargsf, kwnames);

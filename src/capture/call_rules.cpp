@@ -328,7 +328,7 @@ constexpr const char* kOtherTypes =
     "dict_reversevalueiterator dict_reverseitemiterator odict_keys odict_values odict_items odict_iterator "
     "list_iterator list_reverseiterator tuple_iterator range_iterator longrange_iterator set_iterator str_iterator "
     "str_ascii_iterator bytes_iterator iterator generator module _collections._deque_iterator "
-    "_collections._deque_reverse_iterator torch.dtype "
+    "_collections._deque_reverse_iterator collections._deque_iterator collections._deque_reverse_iterator torch.dtype "
     "torch.layout torch.memory_format torch._C._FunctionBase types.GenericAlias types.UnionType BaseException "
     "Exception re.Pattern re.Match _contextvars.ContextVar _contextvars.Token ContextVar Token "
     "functools._lru_cache_wrapper _thread.lock _thread.RLock SDPBackend torch._C._SDPBackend";
@@ -343,7 +343,8 @@ constexpr const char* kHidingTypes =
     "dict_reversekeyiterator dict_reversevalueiterator dict_reverseitemiterator odict_iterator list_iterator "
     "list_reverseiterator tuple_iterator range_iterator longrange_iterator set_iterator str_iterator "
     "str_ascii_iterator bytes_iterator iterator generator _collections._deque_iterator "
-    "_collections._deque_reverse_iterator types.SimpleNamespace";
+    "_collections._deque_reverse_iterator collections._deque_iterator collections._deque_reverse_iterator "
+    "types.SimpleNamespace";
 
 using Table = std::unordered_map<const void*, CallClass>;
 

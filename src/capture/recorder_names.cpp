@@ -234,7 +234,7 @@ static Py_ssize_t named_field(PyObject* owner, PyObject* name) {
   PyObject* descriptor = _PyType_Lookup(type, name);
   if (!descriptor) return -1;
   Py_ssize_t index = -1;
-  if (strcmp(Py_TYPE(descriptor)->tp_name, "_collections._tuplegetter") == 0) {
+  if (std::string_view(Py_TYPE(descriptor)->tp_name).ends_with("collections._tuplegetter")) {  // or _collections
     index = reinterpret_cast<TupleGetter*>(descriptor)->index;
   } else if (Py_TYPE(descriptor) == &PyMemberDescr_Type && !is_python_class(type)) {  // torch.return_types.max.values
     const Py_ssize_t begin = offsetof(PyTupleObject, ob_item);

@@ -152,6 +152,8 @@ void Evaluator::tell_fault(const char* what) {
 
 const char* Evaluator::opcode_name() const { return instruction_->row->name; }
 
+const OpcodeRow& Evaluator::next_row() const { return *activation_.text_->instructions[instruction_->after].row; }
+
 int Evaluator::fact() const { return instruction_->row->fact; }
 
 void Evaluator::drop(int count) {

@@ -58,7 +58,8 @@ class Evaluator {
   }  ///< borrowed
   void jump(int distance) { after_ += distance; }
   const char* opcode_name() const;
-  int fact() const;  ///< of the opcode's row: what this CPython version makes different
+  const OpcodeRow& next_row() const;  ///< of the instruction after this one
+  int fact() const;                   ///< of the opcode's row: what this CPython version makes different
   PyObject* name(int index) { return PyTuple_GET_ITEM(code()->co_names, index); }
   PyObject* constant(int index) { return PyTuple_GET_ITEM(code()->co_consts, index); }
 

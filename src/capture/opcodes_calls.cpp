@@ -72,6 +72,12 @@ Step call_function_ex(Evaluator& e, int argument) {
   return e.serve_breaker();
 }
 
+/// From 3.13 on the parts of a function are given to it one by one. It is made when it has all of them.
+static Step made_function(Evaluator& e) {
+  if (e.next_row().handler != set_function_attribute) e.semantics().made(e.activation(), e.peek(1));
+  return Step::kNext;
+}
+
 Step make_function(Evaluator& e, int parts) {
   auto* function = reinterpret_cast<PyFunctionObject*>(PyFunction_New(e.peek(1), e.frame()->f_globals));
   if (function == nullptr) return Step::kError;
@@ -82,8 +88,7 @@ Step make_function(Evaluator& e, int parts) {
   if (parts & 2) function->func_kwdefaults = e.pop();
   if (parts & 1) function->func_defaults = e.pop();
   e.push(reinterpret_cast<PyObject*>(function));
-  e.semantics().made(e.activation(), reinterpret_cast<PyObject*>(function));
-  return Step::kNext;
+  return made_function(e);
 }
 
 Step set_function_attribute(Evaluator& e, int part) {
@@ -95,7 +100,7 @@ Step set_function_attribute(Evaluator& e, int part) {
                                  : &function->func_defaults;
   *place = value;  // empty until now
   e.push(reinterpret_cast<PyObject*>(function));
-  return Step::kNext;
+  return made_function(e);
 }
 
 // Intrinsics are rare instructions of 3.11 under numbers of their own. They are asked about under their old names.

@@ -128,17 +128,7 @@ Whole compared_whole(PyObject* object) {
 }
 
 PyObject* instance_dict(PyObject* object) {
-  PyObject** slot = _PyObject_GetDictPtr(object);
-  if (!slot) return nullptr;
-#if PY_VERSION_HEX >= 0x030C0000
-  if (!*slot && (Py_TYPE(object)->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
-    // 3.12 keeps the values inline until someone asks for the dict
-    PyObject* dict = PyObject_GenericGetDict(object, nullptr);
-    Py_XDECREF(dict);
-    if (!dict) PyErr_Clear();
-    slot = _PyObject_GetDictPtr(object);
-  }
-#endif
+  PyObject** slot = _PyObject_GetDictPtr(object);  // values that stand inside of the object become a dict here
   return slot ? *slot : nullptr;
 }
 

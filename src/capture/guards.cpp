@@ -173,9 +173,12 @@ static size_t order_state(PyObject* dict) {
 bool is_deque(PyObject* object) { return strcmp(Py_TYPE(object)->tp_name, "collections.deque") == 0; }
 
 PyObject* dict_of_view(PyObject* object) {
+  struct View {  // as it is in all versions; later ones keep the declaration to themselves
+    PyObject_HEAD PyObject* dict;
+  };
   const PyTypeObject* type = Py_TYPE(object);
   const bool is_view = type == &PyDictKeys_Type || type == &PyDictValues_Type || type == &PyDictItems_Type;
-  return is_view ? reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(object)->dv_dict) : nullptr;
+  return is_view ? reinterpret_cast<View*>(object)->dict : nullptr;
 }
 
 Ref element_of(PyObject* sequence, Py_ssize_t index) {

@@ -78,7 +78,10 @@ static const char* view_of(PyTypeObject* type, bool* reverse) {
   constexpr std::string_view kReverse = "dict_reverse";
   *reverse = name.starts_with(kReverse);
   name.remove_prefix(*reverse ? kReverse.size() : name.starts_with("dict_") ? 5 : name.size());
-  return name == "keyiterator" ? "keys" : name == "valueiterator" ? "values" : name == "itemiterator" ? "items" : nullptr;
+  return name == "keyiterator"     ? "keys"
+         : name == "valueiterator" ? "values"
+         : name == "itemiterator"  ? "items"
+                                   : nullptr;
 }
 
 /// Its __reduce__ would make a list of what is left, which no longer knows whether the dict has changed.
@@ -111,14 +114,6 @@ static PyObject* make_dict_iterator(PyTypeObject* type, PyObject* dict, PyObject
   for (Py_ssize_t done = PyLong_AsSsize_t(state); iterator && done > 0; --done)
     if (!Ref::take(PyIter_Next(iterator.get()))) break;
   return PyErr_Occurred() ? nullptr : iterator.release();
-}
-
-PyObject* dict_of_view(PyObject* view) {
-  struct View {  // as it is in all versions; later ones keep the declaration to themselves
-    PyObject_HEAD
-    PyObject* dict;
-  };
-  return reinterpret_cast<View*>(view)->dict;
 }
 
 // ---------------------------------------------------------------------------------------------------- all

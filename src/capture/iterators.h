@@ -14,7 +14,4 @@ PyObject* reduce_iterator(PyObject* iterator);
 /// New reference, or nullptr with an error. `state`: nullptr or None, where the arguments tell it all.
 PyObject* make_iterator(PyObject* callable, PyObject* arguments, PyObject* state);
 
-/// The dict of a keys, values or items view; borrowed.
-PyObject* dict_of_view(PyObject* view);
-
 }  // namespace magneto::capture

@@ -118,8 +118,7 @@ PyObject* Activation::some_result() const {
   for (int index = 0; index < text_->count; index = text_->instructions[index].after) {
     const Instruction& instruction = text_->instructions[index];
     if (instruction.row->handler == op::return_value) return Py_NewRef(Py_None);
-    if (instruction.row->handler == op::return_const)
-      found = PyTuple_GET_ITEM(code_->co_consts, instruction.argument);
+    if (instruction.row->handler == op::return_const) found = PyTuple_GET_ITEM(code_->co_consts, instruction.argument);
   }
   return Py_NewRef(found);
 }

@@ -57,7 +57,7 @@ enum class FunctionClass : unsigned char {
   kDeviceName,   ///< what it says of a device holds as long as the process lives
   kCopies,       ///< copy.copy, copy.deepcopy
   kCopiesTensor,
-  kMakesClass,  ///< makes a class of plain arguments, or finishes one that is made here; runs no code of the program
+  kMakesClass,   ///< makes a class of plain arguments, or finishes one that is made here; runs no code of the program
   kHigherOrder,  ///< hands functions of the program to torch.compile, in eager too
 };
 FunctionClass function_class(PyFunctionObject* function);

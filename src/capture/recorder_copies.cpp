@@ -84,7 +84,8 @@ PyObject* Recorder::plain_tensor_class() {
 PyObject* Recorder::copy_tensor(Activation& self, PyObject* tensor, PyObject* memo) {
   const auto refuse = [&] { return stop(self, Stop::kOpaqueCall, "copy.deepcopy of such a tensor"); };
   std::vector<PyObject*> tensors;
-  if (!collect_copied(tensor, 0, tensors) || !is_made(memo) || !PyDict_CheckExact(memo) || !usable_tensor(tensor, "a copy"))
+  if (!collect_copied(tensor, 0, tensors) || !is_made(memo) || !PyDict_CheckExact(memo) ||
+      !usable_tensor(tensor, "a copy"))
     return refuse();
   for (const auto& [of, other] : copied_)
     if (of.get() == memo && share_memory(other.get(), tensor)) return refuse();

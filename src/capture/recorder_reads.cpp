@@ -147,8 +147,7 @@ bool Recorder::take_apart(Activation& self, PyObject* iterator, Py_ssize_t refer
   const SourceId source = source_of(iterator);
   const Ref reduced = Ref::take(reduce_iterator(iterator));
   PyObject* const parts = reduced ? PyTuple_GET_ITEM(reduced.get(), 1) : nullptr;
-  PyObject* const state =
-      reduced && PyTuple_GET_SIZE(reduced.get()) > 2 ? PyTuple_GET_ITEM(reduced.get(), 2) : Py_None;
+  PyObject* const state = reduced && PyTuple_GET_SIZE(reduced.get()) > 2 ? PyTuple_GET_ITEM(reduced.get(), 2) : Py_None;
   if (!parts || !is_value(state)) return false;
   bool has_data = false, has_inner = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts); ++i) {
@@ -177,7 +176,8 @@ bool Recorder::take_apart(Activation& self, PyObject* iterator, Py_ssize_t refer
   for (Py_ssize_t i = 0; active_ && i < PyTuple_GET_SIZE(parts); ++i) {
     PyObject* const part = PyTuple_GET_ITEM(parts, i);
     if (is_reducible_iterator(Py_TYPE(part))) {
-      if (!take_apart(self, part, references < 0 ? -1 : 2)) invalidate(self, Stop::kOutsideIterator, Py_TYPE(part)->tp_name);
+      if (!take_apart(self, part, references < 0 ? -1 : 2))
+        invalidate(self, Stop::kOutsideIterator, Py_TYPE(part)->tp_name);
     } else if (is_outside(part)) {
       guard_all(self, part);
       each_held(part, [&](PyObject* held) {

@@ -65,10 +65,10 @@ struct Segment {
   Stop stop = Stop::kNone;  ///< why the next instruction is not part of the segment
   std::string detail;
 
-  size_t graph_number = 0;  ///< in the report
-  size_t key = 0;           ///< of what was recorded: the same for the same program under the same guards
-  std::string fixed_sizes;  ///< as GraphNote::fixed_sizes
-  size_t visit = 0;         ///< how often its call had been at this instruction before
+  size_t graph_number = 0;           ///< in the report
+  size_t key = 0;                    ///< of what was recorded: the same for the same program under the same guards
+  std::string fixed_sizes;           ///< as GraphNote::fixed_sizes
+  size_t visit = 0;                  ///< how often its call had been at this instruction before
   std::weak_ptr<Segment> successor;  ///< what followed in the last call
 };
 

@@ -188,7 +188,8 @@ std::shared_ptr<Segment> find_segment(FrameCache::Entry& entry, GuardContext& co
     return likely;
   for (size_t i = 0; i < entry.segments.size(); ++i) {
     std::shared_ptr<Segment> segment = entry.segments[i];
-    if (segment == likely || segment->positional != positional || !same_names(segment->kwnames.get(), kwnames)) continue;
+    if (segment == likely || segment->positional != positional || !same_names(segment->kwnames.get(), kwnames))
+      continue;
     if (!segment->guards.check(context)) continue;
     if (i > 0 && i < entry.segments.size() && entry.segments[i] == segment) {
       entry.segments.erase(entry.segments.begin() + static_cast<ptrdiff_t>(i));
@@ -277,8 +278,8 @@ static PyCodeObject* code_of(Frame* frame) { return frame_code(frame); }
 bool Session::wants(PyThreadState*, Frame* frame) {
   if (transition_) {
     const bool enters = transition_->entered > 0 && transition_->entered < transition_->frames.size();
-    return enters && transition_->segment->frames[transition_->entered].code.get() ==
-                         reinterpret_cast<PyObject*>(code_of(frame));
+    return enters &&
+           transition_->segment->frames[transition_->entered].code.get() == reinterpret_cast<PyObject*>(code_of(frame));
   }
   if (recording()) return true;
   if (expecting_)
@@ -524,7 +525,8 @@ Director::Go Session::at_boundary(Activation& activation) {
   context.roots = roots.data();
   context.root_count = roots.size();
   const std::shared_ptr<Segment> likely = last_ ? last_->successor.lock() : nullptr;
-  if (auto segment = find_segment(entry, context, arguments ? positional_ : 0, arguments ? kwnames_ : nullptr, likely)) {
+  if (auto segment =
+          find_segment(entry, context, arguments ? positional_ : 0, arguments ? kwnames_ : nullptr, likely)) {
     if (!lets_an_end_go(*segment, context, chain)) return apply(*note, segment, context);
     std::erase(entry.segments, segment);  // the next recording marks the instruction
     return begin_recording(*note, entry, visit);
@@ -631,12 +633,14 @@ Director::Go Session::proceed(FrameNote& note) {
   }
   const FrameState& state = way.segment->frames[way.entered];
   const bool is_expected = state.code.get() == reinterpret_cast<PyObject*>(activation.code());
-  if (!is_expected || (way.entered > 0 && activation.next() != 0)) {  // a call of the chain has raised: no stack is left
+  if (!is_expected ||
+      (way.entered > 0 && activation.next() != 0)) {  // a call of the chain has raised: no stack is left
     transition_.reset();
     return Go::kHandOver;
   }
   Transition::Slots& slots = way.frames[way.entered];
-  for (size_t i = 0; i < state.locals.size(); ++i) activation.set_local(state.locals[i].first, slots.locals[i].release());
+  for (size_t i = 0; i < state.locals.size(); ++i)
+    activation.set_local(state.locals[i].first, slots.locals[i].release());
   std::vector<PyObject*> stack;
   for (Ref& object : slots.stack) stack.push_back(object.release());
   activation.set_stack(stack);
@@ -669,13 +673,14 @@ Director::Go Session::begin_recording(FrameNote& note, FrameCache::Entry& entry,
   std::vector<Recorder::RootFrame> frames;
   for (FrameNote* link : chain)
     frames.push_back({link->activation, link->cache, own_stack(*link->activation, link == &note), link->top});
-  recording_ = {std::make_unique<Recorder>(std::move(frames), Changing{state_.changing, state_.dynamic.value_or(false)}),
-                note.cache,
-                activation.next(),
-                note.top && activation.next() == 0,
-                visit,
-                entry.saved,
-                Ref::share(reinterpret_cast<PyObject*>(activation.code()))};
+  recording_ = {
+      std::make_unique<Recorder>(std::move(frames), Changing{state_.changing, state_.dynamic.value_or(false)}),
+      note.cache,
+      activation.next(),
+      note.top && activation.next() == 0,
+      visit,
+      entry.saved,
+      Ref::share(reinterpret_cast<PyObject*>(activation.code()))};
   Recorder& recorder = *recording_.recorder;
   recorder.tells_of_compiler = !state_.hides_compiler;
   recorder.iterations = visit;

@@ -2,10 +2,10 @@
 // because a segment ends in the middle. It directs the evaluator: at a boundary run a segment whose guards hold, else
 // record one; at a stop end the segment and step over the instruction.
 //
-// A break inside a function that was inlined ends the segment there: its frames become a chain (segment.h), and the next
-// recording begins in all of them and goes on when they return. Where C code stands between two frames (map, sorted, a
-// generator), no replay could enter the inner one: the recording is given up, the instruction that calls the C code is
-// marked, so that the next one ends before it, and the frames beyond have segments of their own.
+// A break inside a function that was inlined ends the segment there: its frames become a chain (segment.h), and the
+// next recording begins in all of them and goes on when they return. Where C code stands between two frames (map,
+// sorted, a generator), no replay could enter the inner one: the recording is given up, the instruction that calls the
+// C code is marked, so that the next one ends before it, and the frames beyond have segments of their own.
 #pragma once
 #include <functional>
 #include <map>
@@ -183,7 +183,7 @@ class Session final : public Director {
   Recording recording_;
   std::vector<std::unique_ptr<Recorder>> retired_;  ///< frames that they recorded may return through them
   std::unique_ptr<Transition> transition_;
-  std::shared_ptr<Segment> last_;                              ///< of this call
+  std::shared_ptr<Segment> last_;                               ///< of this call
   std::map<std::pair<const FrameCache*, int>, size_t> visits_;  ///< of boundaries
   bool gc_off_ = false;
   bool begins_again_ = false;  ///< the call raised on a path for compilers, and nobody can have seen anything of it

@@ -7,7 +7,7 @@ execute_process(
 message(STATUS "torch: ${torch_root}")
 
 file(GLOB extension_sources CONFIGURE_DEPENDS
-  src/aten/*.cpp src/capture/*.cpp src/driver/pipeline.cpp src/explain/*.cpp src/bindings/*.cpp)
+  src/aten/*.cpp src/evaluator/*.cpp src/capture/*.cpp src/driver/pipeline.cpp src/explain/*.cpp src/bindings/*.cpp)
 Python_add_library(_C MODULE WITH_SOABI ${extension_sources})
 target_include_directories(_C PRIVATE src)
 # pybind11 is the copy among torch's headers: both sides then share one registry of types.
@@ -20,9 +20,7 @@ target_link_directories(_C PRIVATE ${torch_root}/lib)
 target_link_libraries(_C PRIVATE magneto_middle torch_python torch_cpu c10 ${CMAKE_DL_LIBS})
 # torch's headers are most of the compile time: they are parsed once. The evaluator knows CPython only.
 target_precompile_headers(_C PRIVATE <ATen/core/Tensor.h> <torch/csrc/autograd/python_variable.h> <torch/library.h>)
-file(GLOB evaluator_sources CONFIGURE_DEPENDS src/capture/evaluator*.cpp src/capture/opcodes*.cpp src/capture/activation.cpp
-  src/capture/semantics.cpp src/capture/hook.cpp src/capture/self_test.cpp src/bindings/testing_evaluator.cpp
-  src/explain/*.cpp)
+file(GLOB evaluator_sources CONFIGURE_DEPENDS src/evaluator/*.cpp src/bindings/testing_evaluator.cpp src/explain/*.cpp)
 set_source_files_properties(${evaluator_sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 # torch is imported before us, so its libraries are loaded already; the rpath serves tools like ldd.
 set_target_properties(_C PROPERTIES BUILD_RPATH ${torch_root}/lib INSTALL_RPATH ${torch_root}/lib)

@@ -1,9 +1,10 @@
 """Includes point down only: bindings -> driver -> stages -> ops -> graph, loop, plan -> types -> base.
 
-A stage includes no other stage (capture may include aten: it holds the trace; aten may include runtime: it runs plans on
-tensors, and autograd: what it records is cut there into what its node runs), and the three languages do not include
-one another. Python.h stays in capture/ and bindings/, torch's headers in aten/, capture/ and bindings/; aten/ may also
-include torch/csrc. Run with the path of src/. A folder this file does not know is a stage.
+A stage includes no other stage (capture may include the evaluator, whose semantics it overrides, and aten: it holds the
+trace; aten may include runtime: it runs plans on tensors, and autograd: what it records is cut there into what its node
+runs), and the three languages do not include one another. Python.h stays in evaluator/, capture/ and bindings/, torch's
+headers in aten/, capture/ and bindings/; aten/ may also include torch/csrc. Run with the path of src/. A folder this file
+does not know is a stage.
 """
 import pathlib
 import re
@@ -11,9 +12,9 @@ import sys
 
 LEVELS = [{"base"}, {"types"}, {"graph", "loop", "plan"}, {"ops"}, None, {"driver"}, {"bindings"}]  # None: the stages
 STAGES = LEVELS.index(None)
-BESIDE = {("capture", "aten"), ("aten", "runtime"), ("aten", "autograd")}  # arrows within a level that are meant
+BESIDE = {("capture", "evaluator"), ("capture", "aten"), ("aten", "runtime"), ("aten", "autograd")}  # arrows within a level that are meant
 TORCH = {"aten", "capture", "bindings"}
-PYTHON = {"capture", "bindings"}
+PYTHON = {"evaluator", "capture", "bindings"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 
 

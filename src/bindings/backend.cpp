@@ -12,7 +12,7 @@
 #include "aten/types.h"
 #include "base/check.h"
 #include "base/text.h"
-#include "capture/hook.h"
+#include "evaluator/hook.h"
 
 namespace magneto::bindings {
 
@@ -208,7 +208,7 @@ class FxBuilder {
 
 /// What is under way runs as it is: nothing of it is recorded, and casts stand in the graph.
 struct Undisturbed {
-  capture::Hooked nobody{nullptr};
+  evaluator::Hooked nobody{nullptr};
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };
 

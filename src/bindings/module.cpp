@@ -8,10 +8,10 @@
 #include "bindings/backend.h"
 #include "capture/call_rules.h"
 #include "capture/compiled.h"
-#include "capture/hook.h"
 #include "capture/session.h"
 #include "capture/substitutes.h"
 #include "driver/pipeline.h"
+#include "evaluator/hook.h"
 #include "explain/logs.h"
 #include "explain/text.h"
 
@@ -184,7 +184,7 @@ PYBIND11_MODULE(_C, m) {
     base::process_report().clear();
   });
   m.def("unsupported", []() -> py::object {
-    const char* reason = capture::unsupported_interpreter();
+    const char* reason = evaluator::unsupported_interpreter();
     return reason ? py::object(py::str(reason)) : py::object(py::none());
   });
   m.def("disable_all", &capture::disable_all);
@@ -192,8 +192,9 @@ PYBIND11_MODULE(_C, m) {
         [](py::object original, py::object replacement) { capture::substitute(original.ptr(), replacement.ptr()); });
   m.def("enter_checkpoint", [] {});  // what they mean, only a recording knows
   m.def("leave_checkpoint", [] {});
-  for (const char* mark : {"enter_checkpoint", "leave_checkpoint"})
-    capture::set_call_class(m.attr(mark).ptr(), capture::CallClass::kCheckpoint);
+  capture::set_call_rule(m.attr("enter_checkpoint").ptr(),
+                         {capture::CallClass::kCheckpoint, static_cast<uint32_t>(capture::CallTrait::kEnters)});
+  capture::set_call_rule(m.attr("leave_checkpoint").ptr(), {capture::CallClass::kCheckpoint});
   bindings::add_report(m);
   driver::Pipeline::instance().toolchains.site_packages =
       py::module_::import("sys").attr("path").cast<std::vector<std::string>>();

@@ -3,11 +3,11 @@
 #include <random>
 #include <vector>
 
-#include "capture/evaluator_directors.h"
-#include "capture/hook.h"
-#include "capture/opcodes.h"
+#include "evaluator/directors.h"
+#include "evaluator/hook.h"
+#include "evaluator/opcodes.h"
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 namespace {
 
 struct Statistics {
@@ -328,12 +328,12 @@ PyMethodDef functions[] = {
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator
 
 namespace magneto::bindings {
 
 void add_evaluator_testing(PyObject* module) {
-  if (PyModule_AddFunctions(module, capture::functions) < 0) PyErr_Clear();
+  if (PyModule_AddFunctions(module, evaluator::functions) < 0) PyErr_Clear();
 }
 
 }  // namespace magneto::bindings

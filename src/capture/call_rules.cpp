@@ -9,10 +9,10 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "capture/frame_abi.h"
+#include "capture/evaluator.h"
 #include "capture/guards.h"
-#include "capture/semantics.h"
 #include "capture/tensor_meta.h"
+#include "evaluator/frame_abi.h"
 
 namespace magneto::capture {
 
@@ -21,6 +21,11 @@ namespace {
 struct Row {
   CallClass cls;
   const char* names;  ///< separated by spaces: module.name, or type.name for methods
+};
+
+struct TraitRow {
+  CallTrait trait;
+  const char* names;
 };
 
 // The functions that 80 real models call (and their near relatives). One name, one promise.
@@ -199,6 +204,49 @@ constexpr Row kRows[] = {
     {CallClass::kAutograd, "torch._C._FunctionBase.apply"},
 };
 
+constexpr TraitRow kTraits[] = {
+    {CallTrait::kReadsNumber,
+     "torch._C.TensorBase.item torch._C.TensorBase.__bool__ torch._C.TensorBase.__int__ torch._C.TensorBase.__float__ "
+     "torch._C.TensorBase.__index__ torch._C.TensorBase.is_nonzero torch.is_nonzero"},
+    {CallTrait::kMakesTensor, "torch.tensor"},
+    {CallTrait::kTakesData, "torch.as_tensor"},
+    {CallTrait::kTakesSizes, "torch._C.TensorBase.new"},
+    {CallTrait::kRequiresGrad, "torch._C.TensorBase.requires_grad_"},
+    {CallTrait::kRecurrent, "torch.lstm torch.gru torch.rnn_tanh torch.rnn_relu"},
+    {CallTrait::kPoolsLine, "torch.max_pool1d"},
+    {CallTrait::kDeletes, "builtins.delattr"},
+    {CallTrait::kOfInstance,
+     "object.__getattribute__ type.__getattribute__ module.__getattribute__ object.__setattr__ object.__delattr__ "
+     "type.__setattr__ type.__delattr__"},
+    {CallTrait::kAsks, "builtins.hasattr"},
+    {CallTrait::kMayMiss, "dict.__getitem__ collections.OrderedDict.__getitem__"},
+    {CallTrait::kOfTransforms,
+     "torch._C._functorch.maybe_current_level torch._C._functorch.peek_interpreter_stack "
+     "torch._C._are_functorch_transforms_active torch._C._autograd._saved_tensors_hooks_get_disabled_error_message"},
+    {CallTrait::kOfClass, "_abc._abc_instancecheck _abc._abc_subclasscheck"},
+    {CallTrait::kThrows, "generator.throw generator.close"},
+    {CallTrait::kAsksForSubclasses,
+     "torch._C._has_torch_function torch._C._has_torch_function_unary torch._C._has_torch_function_variadic"},
+    {CallTrait::kHandsOn,
+     "builtins.all builtins.any builtins.sum _functools.reduce dict.fromkeys torch._C._functorch.unwrap_if_dead"},
+    {CallTrait::kChecksInstance, "builtins.isinstance builtins.issubclass"},
+    {CallTrait::kAsksForClass, "builtins.callable"},
+    {CallTrait::kLength, "builtins.len"},
+    {CallTrait::kIterates, "builtins.iter"},
+    {CallTrait::kLeast, "builtins.min"},
+    {CallTrait::kGreatest, "builtins.max"},
+    {CallTrait::kCompares,
+     "tuple.index tuple.count list.index list.count str.index str.count range.index range.count "
+     "collections.deque.index collections.deque.count builtins.hash dict.fromkeys collections.OrderedDict.fromkeys "
+     "int.__eq__ int.__ne__ int.__hash__ "
+     "float.__eq__ str.__eq__ str.__ne__ str.__hash__ str.__contains__ "
+     "set.__eq__ set.__ne__ frozenset.__eq__ frozenset.__ne__ frozenset.__hash__ collections.deque.__eq__ "
+     "collections.deque.__ne__ collections.deque.__contains__ list.__eq__ list.__ne__ dict.__eq__ dict.__ne__ "
+     "tuple.__eq__ tuple.__ne__ tuple.__hash__ object.__eq__ object.__ne__ range.__eq__ range.__ne__ "
+     "collections.OrderedDict.__eq__ collections.OrderedDict.__ne__ set.__contains__ frozenset.__contains__ "
+     "list.__contains__ tuple.__contains__ range.__contains__"},
+};
+
 struct FunctionRow {
   FunctionClass cls;
   const char* module;
@@ -346,7 +394,7 @@ constexpr const char* kHidingTypes =
     "_collections._deque_reverse_iterator collections._deque_iterator collections._deque_reverse_iterator "
     "types.SimpleNamespace";
 
-using Table = std::unordered_map<const void*, CallClass>;
+using Table = std::unordered_map<const void*, CallRule>;
 
 // A builtin is known by its PyMethodDef, a slot wrapper by its wrapperbase and type.
 const void* identity(PyObject* callable) {
@@ -429,7 +477,7 @@ std::unordered_set<std::string_view> set_of(std::initializer_list<const char*> r
 
 void add(Table& table, PyObject* callable, CallClass cls) {
   if (!callable) return;
-  if (const void* key = identity(callable)) table[key] = cls;
+  if (const void* key = identity(callable)) table[key].cls = cls;
 }
 
 void add_operators(Table& table, PyObject* owner, const char* data, const char* opaque) {
@@ -509,7 +557,13 @@ Table& table() {
         PyObject* const own = type_dict(reinterpret_cast<PyTypeObject*>(cls));
         if (PyObject* init = PyDict_GetItemString(own, "__init__")) add(t, init, CallClass::kEffect);
       }
-    for (const auto& [key, call] : operators()) t[key] = CallClass::kOperator;
+    for (const auto& [key, call] : operators()) t[key].cls = CallClass::kOperator;
+    for (const TraitRow& row : kTraits)
+      each_name(row.names, [&](std::string_view name) {
+        const Ref callable = Ref::take(look_up(name));
+        if (const void* key = callable ? identity(callable.get()) : nullptr)
+          t[key].traits |= static_cast<uint32_t>(row.trait);
+      });
     PyErr_Clear();
     return t;
   }();
@@ -524,7 +578,7 @@ struct WrapperObject {
 
 }  // namespace
 
-CallClass call_class(PyObject* callable, PyObject** self) {
+CallRule call_rule(PyObject* callable, PyObject** self) {
   *self = nullptr;
   if (PyCFunction_Check(callable)) {
     PyObject* bound = PyCFunction_GET_SELF(callable);
@@ -539,15 +593,17 @@ CallClass call_class(PyObject* callable, PyObject** self) {
     auto* wrapper = reinterpret_cast<WrapperObject*>(callable);
     *self = wrapper->self;
     auto found = table().find(wrapper->descr);
-    return found == table().end() ? CallClass::kOpaque : found->second;
+    return found == table().end() ? CallRule() : found->second;
   }
   const void* key = identity(callable);
-  if (!key) return CallClass::kOpaque;
+  if (!key) return {};
   auto found = table().find(key);
-  return found == table().end() ? CallClass::kOpaque : found->second;
+  return found == table().end() ? CallRule() : found->second;
 }
 
-void set_call_class(PyObject* callable, CallClass cls) { add(table(), callable, cls); }
+void set_call_rule(PyObject* callable, CallRule rule) {
+  if (const void* key = identity(callable)) table()[key] = rule;
+}
 
 FunctionClass function_class(PyFunctionObject* function) {
   static const auto rows = [] {

@@ -3,6 +3,7 @@
 #pragma once
 #include <Python.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,6 +43,40 @@ enum class CallClass : unsigned char {
   kOperator,    ///< operator.add and its like, abs, pow: what operator_call says
 };
 
+/// What one function does, and others of its class do not. A function may have several.
+enum class CallTrait : uint32_t {
+  kReadsNumber = 1u << 0,         ///< kData: gives the data of a tensor as a number
+  kMakesTensor = 1u << 1,         ///< kTorch: torch.tensor
+  kTakesData = 1u << 2,           ///< kOpaque: torch.as_tensor, which shares the memory of an array
+  kTakesSizes = 1u << 3,          ///< kOpaque: Tensor.new, of sizes or of data
+  kRequiresGrad = 1u << 4,        ///< kOpaque: Tensor.requires_grad_
+  kRecurrent = 1u << 5,           ///< kTorch: a loop over time, which torch takes apart
+  kPoolsLine = 1u << 6,           ///< kTorch: max_pool1d, which computes past the dispatcher
+  kDeletes = 1u << 7,             ///< kSetAttr: takes the attribute away
+  kOfInstance = 1u << 8,          ///< kGetAttr, kSetAttr: below what the class itself says of attributes
+  kAsks = 1u << 9,                ///< kGetAttr: hasattr
+  kMayMiss = 1u << 10,            ///< kReadKey: asks the class for what is missing, unseen
+  kOfTransforms = 1u << 11,       ///< kState: the program itself sets it by a transform of torch.func
+  kOfClass = 1u << 12,            ///< kState: asks an object for its class only
+  kEnters = 1u << 13,             ///< kCheckpoint: begins the region
+  kThrows = 1u << 14,             ///< kResume: enters the generator with an error
+  kAsksForSubclasses = 1u << 15,  ///< kPure: whether one of the arguments has a __torch_function__
+  kHandsOn = 1u << 16,   ///< kPure: hands tensors on to operators, or looks at them for nothing else than what they are
+  kCompares = 1u << 17,  ///< kPure: asks objects whether they are equal, or for their hash
+  kChecksInstance = 1u << 18,  ///< kPure: isinstance, issubclass
+  kAsksForClass = 1u << 19,    ///< kPure: callable
+  kLength = 1u << 20,          ///< kPure: len
+  kIterates = 1u << 21,        ///< kPure: iter
+  kLeast = 1u << 22,           ///< kPure: min
+  kGreatest = 1u << 23,        ///< kPure: max
+};
+
+struct CallRule {
+  CallClass cls = CallClass::kOpaque;
+  uint32_t traits = 0;
+  bool has(CallTrait trait) const { return (traits & static_cast<uint32_t>(trait)) != 0; }
+};
+
 /// Functions written in Python that mean something to a compiler; all others are inlined and nothing else.
 enum class FunctionClass : unsigned char {
   kInlined,
@@ -75,12 +110,12 @@ struct OperatorCall {
 };
 const OperatorCall* operator_call(PyObject* callable);  ///< nullptr: none
 
-/// The class of a C callable: builtin function or method, method or slot descriptor, method-wrapper. `self` receives
-/// the object a bound C method carries (borrowed), or nullptr.
-CallClass call_class(PyObject* callable, PyObject** self);
+/// What is known of a C callable: builtin function or method, method or slot descriptor, method-wrapper. `self`
+/// receives the object a bound C method carries (borrowed), or nullptr.
+CallRule call_rule(PyObject* callable, PyObject** self);
 
 /// For functions of ours, once, at import.
-void set_call_class(PyObject* callable, CallClass cls);
+void set_call_rule(PyObject* callable, CallRule rule);
 
 /// Constructors of C types whose result follows from their arguments.
 bool is_known_constructor(PyTypeObject* type);

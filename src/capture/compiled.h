@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "capture/ref.h"
+#include "capture/evaluator.h"
 
 namespace magneto::capture {
 

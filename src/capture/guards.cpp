@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "capture/frame_abi.h"
 #include "capture/iterators.h"
+#include "evaluator/frame_abi.h"
 
 namespace magneto::capture {
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "capture/dict_versions.h"
+#include "capture/evaluator.h"
 #include "capture/reals.h"
-#include "capture/ref.h"
 #include "capture/source.h"
 #include "capture/state_word.h"
 #include "capture/tensor_meta.h"

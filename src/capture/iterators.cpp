@@ -4,7 +4,7 @@
 #include <string_view>
 #include <unordered_set>
 
-#include "capture/ref.h"
+#include "capture/evaluator.h"
 
 namespace magneto::capture {
 

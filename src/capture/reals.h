@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "aten/symbols.h"
-#include "capture/ref.h"
+#include "capture/evaluator.h"
 #include "types/expr.h"
 
 namespace magneto::capture {

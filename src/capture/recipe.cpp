@@ -10,9 +10,9 @@
 #include <unordered_set>
 
 #include "base/check.h"
-#include "capture/frame_abi.h"
 #include "capture/iterators.h"
 #include "capture/tensor_meta.h"
+#include "evaluator/frame_abi.h"
 
 namespace magneto::capture {
 

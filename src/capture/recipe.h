@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "capture/evaluator.h"
 #include "capture/guards.h"
-#include "capture/ref.h"
 #include "graph/graph.h"
 #include "types/expr.h"
 

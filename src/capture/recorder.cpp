@@ -6,8 +6,8 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "capture/evaluator.h"
 #include "capture/faults.h"
-#include "capture/hook.h"
 #include "capture/iterators.h"
 #include "capture/recorder_ends_internal.h"
 #include "capture/tensor_meta.h"

@@ -23,11 +23,10 @@
 
 #include "aten/symbols.h"
 #include "aten/trace.h"
-#include "capture/activation.h"
 #include "capture/call_rules.h"
+#include "capture/evaluator.h"
 #include "capture/recipe.h"
 #include "capture/segment.h"
-#include "capture/semantics.h"
 #include "capture/stop_reasons.h"
 #include "capture/symbolic_trace.h"
 
@@ -404,16 +403,41 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* make_instance(Activation& self, PyTypeObject* type, PyObject* const* args, size_t nargsf,
                           PyObject* kwnames);
   PyObject* call_c(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
-  PyObject* call_pure(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames,
-                      PyObject* bound);
+  // recorder_c_calls.cpp: one handler for each class of C functions
+  struct CCall;
+  PyObject* call_by_class(const CCall& call);
+  PyObject* call_opaque(const CCall& call);
+  PyObject* call_data(const CCall& call);
+  PyObject* call_torch(const CCall& call);
+  PyObject* call_new_of_sizes(const CCall& call);
+  PyObject* call_requires_grad(const CCall& call);  ///< nullptr without error: it is not known
+  PyObject* call_checkpoint(const CCall& call);
+  PyObject* call_operator_function(const CCall& call);
+  PyObject* call_identity(const CCall& call);
+  PyObject* call_next(const CCall& call);
+  PyObject* call_read_key(const CCall& call);
+  PyObject* call_getattr(const CCall& call);
+  PyObject* call_getattribute(const CCall& call, PyObject* name);
+  PyObject* call_setattr(const CCall& call);
+  PyObject* call_type_call(const CCall& call);
+  PyObject* call_new(const CCall& call);
+  PyObject* call_globals(const CCall& call);
+  PyObject* call_build_class(const CCall& call);
+  PyObject* call_reduce(const CCall& call);
+  PyObject* call_state(const CCall& call);
+  PyObject* call_context_get(const CCall& call);
+  PyObject* call_state_set(const CCall& call);
+  // recorder_pure.cpp
+  PyObject* call_pure(const CCall& call);
+  bool guard_what_classes_tell(const CCall& call);
+  void guard_classes(PyObject* object);  ///< of an object, or of those in a tuple
+  std::span<PyObject* const> compared_ints(const CCall& call);
   PyObject* call_compiled(Activation& self, PyObject* compiled, PyObject* const* args, size_t nargsf,
                           PyObject* kwnames);
   PyObject* call_partial(Activation& self, PyObject* partial, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_numpy(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_getter(Activation& self, PyObject* getter, PyObject* of);  ///< operator.itemgetter(...)(of) ...
-  /// generator.send, throw, close
-  PyObject* call_generator(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf,
-                           PyObject* kwnames, PyObject* generator);
+  PyObject* call_generator(const CCall& call);                              ///< generator.send, throw, close
   bool is_held_by_program(PyObject* object);
   PyObject* call_reference(Activation& self, PyObject* reference);  ///< weakref.ref, from outside
   PyObject* call_func(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
@@ -440,8 +464,6 @@ class Recorder final : public Semantics, public Provenance {
   PyObject* call_of_a_device(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf,
                              PyObject* kwnames);
   PyObject* call_script(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
-  PyObject* call_getattr(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames,
-                         PyObject* bound);
   PyObject* call_warning(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_print(Activation& self, PyObject* callable, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   PyObject* call_log(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf, PyObject* kwnames);

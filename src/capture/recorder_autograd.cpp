@@ -21,7 +21,7 @@
 
 #include "aten/custom_function.h"
 #include "base/text.h"
-#include "capture/hook.h"
+#include "capture/evaluator.h"
 #include "capture/recorder.h"
 #include "capture/recorder_torch_internal.h"
 #include "capture/tensor_meta.h"

@@ -1,8 +1,10 @@
-// capture/recorder_calls_internal.h: arguments as the vectorcall protocol has them.
+// capture/recorder_calls_internal.h: a call, and its arguments as the vectorcall protocol has them.
 #pragma once
 #include <span>
+#include <string>
 #include <vector>
 
+#include "capture/call_rules.h"
 #include "capture/recorder.h"
 
 namespace magneto::capture {
@@ -19,6 +21,25 @@ inline size_t total_count(size_t nargsf, PyObject* kwnames) {
   return static_cast<size_t>(PyVectorcall_NARGS(nargsf)) +
          (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
 }
+
+/// A call of a C function.
+struct Recorder::CCall {
+  Activation& self;
+  PyObject* callable;
+  PyObject* const* args;
+  size_t nargsf;
+  PyObject* kwnames;
+  CallRule rule;
+  PyObject* bound;  ///< the object that a bound method carries; nullptr
+  PyObject* first;  ///< what it is about: that object, or the first argument; nullptr: it has none
+  size_t count;     ///< arguments without `bound`, those by keyword included
+
+  std::span<PyObject* const> all() const { return {args, count}; }
+  std::span<PyObject* const> rest() const { return all().subspan(bound || count == 0 ? 0 : 1); }  ///< after `first`
+  size_t positional() const { return static_cast<size_t>(PyVectorcall_NARGS(nargsf)); }
+  std::string name() const { return callable_name(callable); }
+  PyObject* run() const { return PyObject_Vectorcall(callable, args, nargsf, kwnames); }  ///< as CPython would
+};
 
 inline bool has_finalizer(PyTypeObject* type) {
   static PyObject* name = PyUnicode_InternFromString("__del__");

@@ -3,11 +3,11 @@
 
 #include "capture/evaluator.h"
 #include "capture/faults.h"
-#include "capture/hook.h"
-#include "capture/opcodes.h"
 #include "capture/recorder.h"
 #include "capture/recorder_ends_internal.h"
 #include "capture/tensor_meta.h"
+#include "evaluator/evaluator.h"
+#include "evaluator/opcodes.h"
 
 namespace magneto::capture {
 

@@ -1,8 +1,8 @@
 // Names, attributes and items.
 #include <structmember.h>
 
+#include "capture/evaluator.h"
 #include "capture/faults.h"
-#include "capture/hook.h"
 #include "capture/recorder.h"
 #include "capture/recorder_calls_internal.h"
 #include "capture/recorder_ends_internal.h"

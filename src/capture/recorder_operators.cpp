@@ -4,13 +4,13 @@
 
 #include "capture/evaluator.h"
 #include "capture/faults.h"
-#include "capture/hook.h"
-#include "capture/opcodes.h"
 #include "capture/recorder.h"
 #include "capture/recorder_torch_internal.h"
 #include "capture/script.h"
 #include "capture/substitutes.h"
 #include "capture/tensor_meta.h"
+#include "evaluator/evaluator.h"
+#include "evaluator/opcodes.h"
 #include "ops/ranges.h"
 
 namespace magneto::capture {
@@ -37,7 +37,7 @@ void Recorder::prepare() {
   Script::prepare();
   is_python_class(&PyBaseObject_Type);
   PyObject* self;
-  call_class(PyDict_GetItemString(PyEval_GetBuiltins(), "len"), &self);
+  call_rule(PyDict_GetItemString(PyEval_GetBuiltins(), "len"), &self);
   prepare_symbolic_traces();
   prepare_reals();
 }

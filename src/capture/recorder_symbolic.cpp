@@ -1,7 +1,7 @@
 // Sizes that change: which of them are symbols, and the symbolic trace beside the recording (capture/symbolic_trace.h).
 #include <bit>
 
-#include "capture/hook.h"
+#include "capture/evaluator.h"
 #include "capture/recorder.h"
 #include "capture/tensor_meta.h"
 

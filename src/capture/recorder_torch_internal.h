@@ -2,7 +2,7 @@
 // runs natively, and the trace records the operators.
 #pragma once
 #include "capture/call_rules.h"
-#include "capture/hook.h"
+#include "capture/evaluator.h"
 #include "capture/recorder.h"
 
 namespace magneto::capture {

@@ -18,8 +18,7 @@
 
 #include "base/interrupt.h"
 #include "base/report.h"
-#include "capture/activation.h"
-#include "capture/hook.h"
+#include "capture/evaluator.h"
 #include "capture/recorder.h"
 #include "capture/segment.h"
 

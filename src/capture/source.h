@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "capture/ref.h"
+#include "capture/evaluator.h"
 
 namespace magneto::capture {
 

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "capture/ref.h"
+#include "capture/evaluator.h"
 
 namespace magneto::capture {
 

@@ -16,8 +16,7 @@
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 
-#include "capture/hook.h"
-#include "capture/ref.h"
+#include "capture/evaluator.h"
 
 namespace magneto::capture {
 

@@ -23,7 +23,7 @@
 #include "aten/program.h"
 #include "aten/symbols.h"
 #include "aten/trace.h"
-#include "capture/ref.h"
+#include "capture/evaluator.h"
 
 namespace magneto::capture {
 

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "base/check.h"
-#include "capture/ref.h"
+#include "capture/evaluator.h"
 
 namespace magneto::capture {
 

@@ -9,17 +9,15 @@ import sys
 import sysconfig
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
-PATTERNS = ["semantics", "activation", "evaluator*", "opcodes*", "hook", "self_test"]
 FLAGS = "-std=c++20 -O2 -g1 -fPIC -Wall -Wextra -Werror -fno-strict-aliasing -fvisibility=hidden".split()
 
 
 def sources():
-    files = [file for pattern in PATTERNS for file in glob.glob(f"{ROOT}/src/capture/{pattern}.cpp")]
-    return sorted(files) + [f"{ROOT}/src/bindings/testing_evaluator.cpp", f"{ROOT}/tests/cpython/module.cpp"]
+    return sorted(glob.glob(f"{ROOT}/src/evaluator/*.cpp")) + [f"{ROOT}/src/bindings/testing_evaluator.cpp", f"{ROOT}/tests/cpython/module.cpp"]
 
 
 def newest_header():
-    return max(os.path.getmtime(file) for file in glob.glob(f"{ROOT}/src/capture/*.h"))
+    return max(os.path.getmtime(file) for file in glob.glob(f"{ROOT}/src/evaluator/*.h"))
 
 
 def build(folder):

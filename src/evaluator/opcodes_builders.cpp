@@ -1,7 +1,7 @@
 // Opcodes that build the frame's own containers.
-#include "capture/opcodes.h"
+#include "evaluator/opcodes.h"
 
-namespace magneto::capture::op {
+namespace magneto::evaluator::op {
 
 static Step built(Evaluator& e, int count, PyObject* object) {
   if (object == nullptr) return Step::kError;
@@ -129,4 +129,4 @@ Step dict_merge(Evaluator& e, int depth) {
 
 Step list_to_tuple(Evaluator& e, int) { return built(e, 1, PyList_AsTuple(e.peek(1))); }
 
-}  // namespace magneto::capture::op
+}  // namespace magneto::evaluator::op

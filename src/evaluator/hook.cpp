@@ -1,12 +1,12 @@
-#include "capture/hook.h"
+#include "evaluator/hook.h"
 
 #include <utility>
 
-#include "capture/frame_abi.h"
-#include "capture/opcodes.h"
-#include "capture/ref.h"
+#include "evaluator/frame_abi.h"
+#include "evaluator/opcodes.h"
+#include "evaluator/ref.h"
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 static thread_local const Hooked* innermost_hooked = nullptr;
 static Director* director_everywhere = nullptr;
@@ -106,4 +106,4 @@ void set_director_everywhere(Director* director) {
   arm_if_needed();
 }
 
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

@@ -1,8 +1,8 @@
-// capture/evaluator_groups.h: what except* does to exception groups. CPython keeps these functions to itself.
+// evaluator/groups.h: what except* does to exception groups. CPython keeps these functions to itself.
 #pragma once
-#include "capture/frame_abi.h"
+#include "evaluator/frame_abi.h"
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 /// Splits `exception` (or None) by a checked `type`: new references, None for an empty part. False with an error set.
 bool split_group(PyObject* exception, PyObject* type, PyObject** match, PyObject** rest);
@@ -12,4 +12,4 @@ bool split_group(PyObject* exception, PyObject* type, PyObject** match, PyObject
 /// with an error.
 PyObject* join_group(PyObject* original, PyObject* raised);
 
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

@@ -1,11 +1,11 @@
-#include "capture/semantics.h"
+#include "evaluator/semantics.h"
 
 #include <utility>
 
-#include "capture/activation.h"
-#include "capture/evaluator_errors.h"
+#include "evaluator/activation.h"
+#include "evaluator/errors.h"
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 static char stop_marker;
 PyObject* const kStop = reinterpret_cast<PyObject*>(&stop_marker);
@@ -360,4 +360,4 @@ int Semantics::collect(Activation&, PyObject* container, PyObject* key, PyObject
 
 int Semantics::other(Activation&, const char*) { return 0; }
 
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

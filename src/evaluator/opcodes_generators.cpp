@@ -1,7 +1,7 @@
 // Opcodes that end or suspend a frame, and those of generators and coroutines.
-#include "capture/opcodes.h"
+#include "evaluator/opcodes.h"
 
-namespace magneto::capture::op {
+namespace magneto::evaluator::op {
 
 Step return_value(Evaluator& e, int) {
   e.set_result(Py_NewRef(e.peek(1)));
@@ -177,4 +177,4 @@ Step end_async_for(Evaluator& e, int) {
   return Step::kNext;
 }
 
-}  // namespace magneto::capture::op
+}  // namespace magneto::evaluator::op

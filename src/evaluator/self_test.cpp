@@ -4,11 +4,11 @@
 #include <cstdlib>
 #include <string>
 
-#include "capture/evaluator_directors.h"
-#include "capture/hook.h"
-#include "capture/opcodes.h"
+#include "evaluator/directors.h"
+#include "evaluator/hook.h"
+#include "evaluator/opcodes.h"
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 static constexpr const char* kPrograms = R"(
 import sys
@@ -201,4 +201,4 @@ const char* unsupported_interpreter() {
   return why.empty() ? nullptr : why.c_str();
 }
 
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

@@ -1,16 +1,16 @@
-// capture/semantics.h: what the instructions of Python mean. The evaluator moves references between slots and stack and
-// knows jumps, handlers and frames; every operation on an object goes through one of these primitives. The base class
-// is plain CPython. The recorder overrides them: it looks at the operands, notes guards and effects, and calls the
-// base.
+// evaluator/semantics.h: what the instructions of Python mean. The evaluator moves references between slots and stack
+// and knows jumps, handlers and frames; every operation on an object goes through one of these primitives. The base
+// class is plain CPython. The recorder overrides them: it looks at the operands, notes guards and effects, and calls
+// the base.
 //
 // Conventions. Operands are borrowed and stay on the frame's stack until the primitive has returned. A primitive
 // returns a new reference, or nullptr (or -1) with a Python error set, or kStop (kStopStatus): it did nothing, and the
 // instruction is not to be executed with these semantics. The evaluator then leaves the frame exactly as it was before
 // the instruction and asks its director.
 #pragma once
-#include "capture/frame_abi.h"
+#include "evaluator/frame_abi.h"
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 class Activation;
 
@@ -116,4 +116,4 @@ enum class Unary { kNegative, kPositive, kInvert, kNot };
 /// Plain CPython; what the base class does.
 Semantics& plain_semantics();
 
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

@@ -1,12 +1,12 @@
-// capture/opcodes.h: the opcode table, one row for each instruction and a column for each CPython version. A version
+// evaluator/opcodes.h: the opcode table, one row for each instruction and a column for each CPython version. A version
 // that gives an old name a new meaning has a row of its own; a version that only shifts an argument has another `fact`.
 #pragma once
 #include <array>
 #include <cstdint>
 
-#include "capture/evaluator.h"
+#include "evaluator/evaluator.h"
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 inline constexpr int kFirstMinor = 11;
 inline constexpr int kVersionCount = 3;  ///< 3.11, 3.12, 3.13
@@ -179,4 +179,4 @@ Step end_async_for(Evaluator&, int);
 Step hand_over(Evaluator&, int);
 
 }  // namespace op
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

@@ -1,9 +1,9 @@
-#include "capture/activation.h"
+#include "evaluator/activation.h"
 
-#include "capture/evaluator.h"
-#include "capture/opcodes.h"
+#include "evaluator/evaluator.h"
+#include "evaluator/opcodes.h"
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 static thread_local Activation* innermost_activation = nullptr;
 
@@ -131,4 +131,4 @@ void Activation::set_stack(const std::vector<PyObject*>& owned) {
   for (PyObject* object : before) Py_XDECREF(object);  // last: finalizers may run
 }
 
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

@@ -4,16 +4,16 @@
 //
 // A primitive that declines (kStop) has changed nothing, and handlers leave their operands on the stack until it has
 // succeeded. So the frame stands exactly before the instruction when the director is asked what to do.
-#include "capture/evaluator.h"
+#include "evaluator/evaluator.h"
 
 #include <exception>
 #include <utility>
 
-#include "capture/hook.h"
-#include "capture/opcodes.h"
-#include "capture/ref.h"
+#include "evaluator/hook.h"
+#include "evaluator/opcodes.h"
+#include "evaluator/ref.h"
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 Evaluator::Evaluator(Activation& activation)
     : activation_(activation),
@@ -319,4 +319,4 @@ PyObject* Evaluator::raised(Step how) {
   return let_cpython_run(activation_.next_, false);
 }
 
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

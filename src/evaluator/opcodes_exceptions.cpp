@@ -1,11 +1,11 @@
 // Opcodes for raising, handling and with blocks.
 #include <utility>
 
-#include "capture/evaluator_errors.h"
-#include "capture/evaluator_groups.h"
-#include "capture/opcodes.h"
+#include "evaluator/errors.h"
+#include "evaluator/groups.h"
+#include "evaluator/opcodes.h"
 
-namespace magneto::capture::op {
+namespace magneto::evaluator::op {
 
 static PyObject* call_without_arguments(Evaluator& e, PyObject* callable) {
   PyObject* room[1] = {nullptr};
@@ -217,4 +217,4 @@ Step stopiteration_error(Evaluator& e, int) {
   return Step::kNext;
 }
 
-}  // namespace magneto::capture::op
+}  // namespace magneto::evaluator::op

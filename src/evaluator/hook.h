@@ -1,9 +1,9 @@
-// capture/hook.h: the one door through which frames reach us (PEP 523). The interpreter's eval function is ours only
+// evaluator/hook.h: the one door through which frames reach us (PEP 523). The interpreter's eval function is ours only
 // while a Hooked lives somewhere; at all other times unrelated Python code runs at full speed.
 #pragma once
-#include "capture/activation.h"
+#include "evaluator/activation.h"
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 /// While it lives, frames that start on this thread are offered to `director` (nullptr: to nobody, for opaque calls and
 /// finalizers inside a recording). They nest; frames of other threads pass through to the previous eval function.
@@ -35,4 +35,4 @@ void set_director_everywhere(Director* director);
 /// Why this interpreter cannot be captured ("CPython 3.15 is not known ..."); nullptr: it can. Runs the self test once.
 const char* unsupported_interpreter();
 
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

@@ -1,10 +1,10 @@
-// capture/evaluator_directors.h: a director that records nothing. The self test and the tests run frames with it.
+// evaluator/directors.h: a director that records nothing. The self test and the tests run frames with it.
 #pragma once
 #include <cstdint>
 
-#include "capture/activation.h"
+#include "evaluator/activation.h"
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 /// Runs frames with plain semantics and hands them over to CPython where `should_leave` says so.
 class PlainDirector : public Director {
@@ -24,4 +24,4 @@ class PlainDirector : public Director {
   bool asks_ = false;
 };
 
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

@@ -1,10 +1,10 @@
 // Opcodes that move references between stack, slots and namespaces.
 #include <utility>
 
-#include "capture/evaluator_errors.h"
-#include "capture/opcodes.h"
+#include "evaluator/errors.h"
+#include "evaluator/opcodes.h"
 
-namespace magneto::capture::op {
+namespace magneto::evaluator::op {
 
 Step nop(Evaluator&, int) { return Step::kNext; }
 
@@ -257,4 +257,4 @@ Step import_from(Evaluator& e, int name) {
   return e.finish(0, value);
 }
 
-}  // namespace magneto::capture::op
+}  // namespace magneto::evaluator::op

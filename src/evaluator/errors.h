@@ -1,8 +1,8 @@
-// capture/evaluator_errors.h: errors that CPython's eval loop raises itself, with the same words.
+// evaluator/errors.h: errors that CPython's eval loop raises itself, with the same words.
 #pragma once
-#include "capture/frame_abi.h"
+#include "evaluator/frame_abi.h"
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 void raise_name_error(PyObject* name);              ///< name 'x' is not defined
 void raise_unbound(PyCodeObject* code, int local);  ///< a local, cell or free variable without value
@@ -13,4 +13,4 @@ bool check_star_arguments(PyObject* callable, PyObject* arguments);
 /// False with an error set: `type` cannot be caught by except (star: except*).
 bool check_caught_type(PyObject* type, bool star);
 
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

@@ -1,9 +1,9 @@
 // Opcodes for jumps, iteration and unpacking.
 #include <vector>
 
-#include "capture/opcodes.h"
+#include "evaluator/opcodes.h"
 
-namespace magneto::capture::op {
+namespace magneto::evaluator::op {
 
 Step jump_forward(Evaluator& e, int distance) {
   e.jump(distance);
@@ -98,4 +98,4 @@ static Step unpack(Evaluator& e, int before, int after) {
 Step unpack_sequence(Evaluator& e, int count) { return unpack(e, count, -1); }
 Step unpack_ex(Evaluator& e, int counts) { return unpack(e, counts & 0xff, counts >> 8); }
 
-}  // namespace magneto::capture::op
+}  // namespace magneto::evaluator::op

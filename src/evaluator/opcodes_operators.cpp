@@ -1,7 +1,7 @@
 // Opcodes for operators, comparisons and formatting.
-#include "capture/opcodes.h"
+#include "evaluator/opcodes.h"
 
-namespace magneto::capture::op {
+namespace magneto::evaluator::op {
 
 Step unary(Evaluator& e, int) { return e.finish(1, e.semantics().unary(e.activation(), e.fact(), e.peek(1))); }
 
@@ -53,4 +53,4 @@ Step format_with_spec(Evaluator& e, int) {
 
 Step get_len(Evaluator& e, int) { return e.finish(0, e.semantics().length(e.activation(), e.peek(1))); }
 
-}  // namespace magneto::capture::op
+}  // namespace magneto::evaluator::op

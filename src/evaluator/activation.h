@@ -1,14 +1,14 @@
-// capture/activation.h: one Python frame that we execute in place. Locals and stack live in CPython's own frame, so
+// evaluator/activation.h: one Python frame that we execute in place. Locals and stack live in CPython's own frame, so
 // that sys._getframe, tracebacks, debuggers and the garbage collector see an ordinary frame, and handing it back to
 // CPython in the middle costs no copying.
 #pragma once
 #include <cstdint>
 #include <vector>
 
-#include "capture/frame_abi.h"
-#include "capture/semantics.h"
+#include "evaluator/frame_abi.h"
+#include "evaluator/semantics.h"
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 class Activation;
 
@@ -145,4 +145,4 @@ class Activation {
   Slot* top_ = nullptr;  ///< stack pointer while we run (3.11 - 3.13)
 };
 
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

@@ -1,8 +1,8 @@
 // Opcodes for calls and for making functions.
-#include "capture/evaluator_errors.h"
-#include "capture/opcodes.h"
+#include "evaluator/errors.h"
+#include "evaluator/opcodes.h"
 
-namespace magneto::capture::op {
+namespace magneto::evaluator::op {
 
 // The stack holds (method, self, arguments...), or (nullptr, callable, arguments...), from 3.13 on (callable, nullptr,
 // arguments...). CPython unpacks bound methods into the first form; we need not, since a bound method does it itself
@@ -142,4 +142,4 @@ Step call_intrinsic_2(Evaluator& e, int which) {
   }
 }
 
-}  // namespace magneto::capture::op
+}  // namespace magneto::evaluator::op

@@ -1,6 +1,6 @@
-#include "capture/evaluator_errors.h"
+#include "evaluator/errors.h"
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 static void raise_about_name(PyObject* kind, const char* format, PyObject* name) {
   const char* text = PyUnicode_AsUTF8(name);
@@ -84,4 +84,4 @@ bool check_caught_type(PyObject* type, bool star) {
   return true;
 }
 
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

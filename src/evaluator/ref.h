@@ -1,11 +1,11 @@
-// capture/ref.h: an owned reference to a Python object; an error that is put aside. The GIL is held wherever one is
+// evaluator/ref.h: an owned reference to a Python object; an error that is put aside. The GIL is held wherever one is
 // made, copied or dropped.
 #pragma once
 #include <Python.h>
 
 #include <utility>
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 class Ref {
  public:
@@ -44,4 +44,4 @@ class ErrorAside {
   PyObject *type_, *value_, *traceback_;
 };
 
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

@@ -1,7 +1,7 @@
 // Opcodes for attributes and items.
-#include "capture/opcodes.h"
+#include "evaluator/opcodes.h"
 
-namespace magneto::capture::op {
+namespace magneto::evaluator::op {
 
 Step load_attr(Evaluator& e, int name) {
   return e.finish(1, e.semantics().load_attr(e.activation(), e.peek(1), e.name(name)));
@@ -87,4 +87,4 @@ Step store_slice(Evaluator& e, int) {
   return e.finish(4, status);
 }
 
-}  // namespace magneto::capture::op
+}  // namespace magneto::evaluator::op

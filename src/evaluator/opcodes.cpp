@@ -1,6 +1,6 @@
-#include "capture/opcodes.h"
+#include "evaluator/opcodes.h"
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 namespace op {
 
@@ -232,4 +232,4 @@ void decode(const CodeText& text, Instruction* instructions) {
   }
 }
 
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

@@ -1,7 +1,7 @@
 // Opcodes of the match statement.
-#include "capture/opcodes.h"
+#include "evaluator/opcodes.h"
 
-namespace magneto::capture::op {
+namespace magneto::evaluator::op {
 
 static Step match_flag(Evaluator& e, unsigned long flag) {
   if (Step step = e.ask(); step != Step::kNext) return step;
@@ -159,4 +159,4 @@ Step match_class(Evaluator& e, int positional) {
   return Step::kNext;
 }
 
-}  // namespace magneto::capture::op
+}  // namespace magneto::evaluator::op

@@ -1,9 +1,9 @@
 // From an error to its handler, as CPython's eval loop does it: a traceback entry for this frame, the exception table,
 // the stack cut to the depth the handler expects.
-#include "capture/evaluator.h"
-#include "capture/opcodes.h"
+#include "evaluator/evaluator.h"
+#include "evaluator/opcodes.h"
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 /// Numbers of the exception table: six bits a byte, most significant first, bit 6 says that more follow.
 static int read_number(const uint8_t*& at) {
@@ -56,4 +56,4 @@ bool Evaluator::unwind(Step how) {
   return true;
 }
 
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

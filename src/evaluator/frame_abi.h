@@ -1,4 +1,4 @@
-// capture/frame_abi.h: CPython's private frame, as far as we touch it. Every difference between CPython versions that
+// evaluator/frame_abi.h: CPython's private frame, as far as we touch it. Every difference between CPython versions that
 // is not an opcode is in this file, so that the rest of the evaluator has no version tests; what an opcode means in
 // which version is the business of opcodes.cpp.
 //
@@ -46,7 +46,7 @@ PyAPI_FUNC(int) _PyEval_ExceptionGroupMatch(PyObject*, PyObject*, PyObject**, Py
 #error "CPython 3.14 keeps tagged references in its frames; frame_abi.h does not know them yet"
 #endif
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 using Frame = _PyInterpreterFrame;
 using Slot = PyObject*;  ///< an owned reference or nullptr
@@ -393,4 +393,4 @@ inline int set_code_extra(PyObject* code, Py_ssize_t index, void* extra) {
 }
 #endif
 
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

@@ -1,6 +1,6 @@
-#include "capture/evaluator_groups.h"
+#include "evaluator/groups.h"
 
-namespace magneto::capture {
+namespace magneto::evaluator {
 
 static bool is_group(PyObject* object) {
   return PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(PyExc_BaseExceptionGroup));
@@ -154,4 +154,4 @@ PyObject* join_group(PyObject* original, PyObject* raised) {
   return result;
 }
 
-}  // namespace magneto::capture
+}  // namespace magneto::evaluator

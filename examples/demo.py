@@ -1,7 +1,7 @@
 """What Magneto does to a real model and to an awkward one. `make demo` runs this.
 
-First a GPT-2-size transformer, inference and three training steps, next to eager; then a small program with a print,
-an .item() and a branch on data, and the explanation of what stopped the capture. Ends non-zero if a result differs.
+First a GPT-2-size transformer, inference and three training steps, next to eager; then a small program that prints a
+tensor and gives one to numpy, and the explanation of what stopped the capture. Ends non-zero if a result differs.
 """
 
 import argparse
@@ -111,8 +111,8 @@ def training(model, ids, steps, progress):
 def awkward(x, limit):
     """A program that no capture can take as one graph."""
     y = torch.tanh(x @ x)
-    print("the sum is", round(y.sum().item(), 3))
-    if y.mean() > limit:
+    print("the sum is", y.sum().round())
+    if y.numpy().mean() > limit:
         y = y * 2
     return y.relu() + 1
 
@@ -140,7 +140,7 @@ def small_program(progress):
                                 for _ in range(9)])
     _, found = quietly(lambda: magneto.explain(awkward)(*inputs[0]))
     eager, ours = (statistics.median(side) for side in zip(*pairs))
-    return Row("print, .item(), branch", eager, ours, first, found, largest, differs), found
+    return Row("print, .numpy()", eager, ours, first, found, largest, differs), found
 
 
 def table(rows):
@@ -179,7 +179,7 @@ def main():
     print(f"GPT-2: {options.layers} layers, {options.width} wide, {parameters:.0f} million parameters, "
           f"{options.batch} x {options.length} tokens on {options.device}\n")
     table(rows)
-    print("\nA program with a print, an .item() and a branch on data; its first call prints:\n")
+    print("\nA program that prints a tensor and gives one to numpy; its first call prints:\n")
     row, found = small_program(progress)
     print()
     table([row])

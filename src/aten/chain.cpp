@@ -1,12 +1,16 @@
 // aten/chain.cpp
 #include "aten/chain_internal.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include "aten/convert_internal.h"
 #include "aten/copying_internal.h"
 #include "aten/generators_internal.h"
 #include "aten/operators_internal.h"
@@ -24,14 +28,30 @@ namespace {
 
 constexpr size_t kNever = static_cast<size_t>(-1);
 
-class Chain final : public Executable {
+// The elements, as Reading::Take wants them.
+void append_numbers(const at::Tensor& tensor, std::vector<int64_t>& to) {
+  const auto append = [&](const at::Scalar& number) {
+    to.push_back(number.isFloatingPoint() ? std::bit_cast<int64_t>(number.toDouble()) : number.to<int64_t>());
+  };
+  if (tensor.numel() == 1) return append(tensor.item());
+  const at::Tensor plain = tensor.detach().to(at::kCPU).reshape({-1});
+  for (int64_t i = 0; i < plain.numel(); ++i) append(plain[i].item());
+}
+
+struct OtherNumbers : std::exception {
+  const char* what() const noexcept override { return "numbers that are read are others than when it was recorded"; }
+};
+
+class Chain final : public Reading {
  public:
   Chain(std::shared_ptr<Program> whole, std::vector<Piece> pieces, std::vector<std::shared_ptr<Executable>> executables)
       : whole_(std::move(whole)), pieces_(std::move(pieces)), executables_(std::move(executables)) {
     const Graph& graph = whole_->graph();
     last_reader_.assign(graph.values().size(), kNever);
-    for (size_t p = 0; p < pieces_.size(); ++p)
+    for (size_t p = 0; p < pieces_.size(); ++p) {
       for (const ValueId id : pieces_[p].inputs) last_reader_[id.index()] = p;
+      for (const Piece::Read& read : pieces_[p].reads) last_reader_[read.tensor.index()] = p;
+    }
     for (const ValueId id : graph.outputs)
       if (id.valid()) last_reader_[id.index()] = kNever;
     for (const Piece& piece : pieces_) {
@@ -41,9 +61,16 @@ class Chain final : public Executable {
   }
 
   Failure run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs) const override {
+    return run(inputs, symbols, outputs, [](size_t, std::span<const int64_t>) -> bool {
+      throw base::Fault("chain: nobody takes the numbers that it reads");
+    });
+  }
+
+  Failure run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs,
+              const Take& take) const override {
     const Graph& graph = whole_->graph();
     std::optional<Undo> undo;
-    if (!undo_.inputs.empty() && undo_.is_complete) undo.emplace(undo_, inputs);
+    if (!undo_.inputs.empty() && (undo_.is_complete || reads_)) undo.emplace(undo_, inputs);
     std::vector<at::Tensor> values(graph.values().size());
     for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs()[i].index()] = std::move(inputs[i]);
     for (size_t c = 0; c < whole_->constants().size(); ++c)
@@ -52,24 +79,44 @@ class Chain final : public Executable {
     c10::SmallVector<at::Tensor, 16> made;
     bool changed = false;
     Drawn drawn;
+    size_t reads = 0;
+    std::vector<int64_t> numbers;
     for (size_t p = 0; p < pieces_.size(); ++p) {
       given.clear();
       made.clear();
       for (const ValueId id : pieces_[p].inputs) {
         at::Tensor& value = values[id.index()];
-        if (last_reader_[id.index()] == p)
+        const bool is_read = std::any_of(pieces_[p].reads.begin(), pieces_[p].reads.end(),
+                                         [&](const Piece::Read& read) { return read.tensor == id; });
+        if (last_reader_[id.index()] == p && !is_read)
           given.push_back(std::move(value));
         else
           given.push_back(value);
       }
       for (const c10::Device device : draws_on_[p]) drawn.note(device);
-      Failure failure = executables_[p]->run(given, symbols, made);
+      Failure failure;
+      if (executables_[p]) failure = executables_[p]->run(given, symbols, made);
       if (failure.error) {
-        failure.changed = (undo ? !undo->take_back() : failure.changed || changed) || !drawn.take_back();
+        // What a piece has written may be memory that one before it made.
+        const bool is_untouched = !whole_->writes_inputs() || (!failure.changed && !changed);
+        const bool taken_back = undo && undo_.is_complete ? undo->take_back() : is_untouched;
+        failure.changed = !taken_back || !drawn.take_back();
         return failure;
       }
       changed = changed || changes_[p];
       for (size_t o = 0; o < made.size(); ++o) values[pieces_[p].outputs[o].index()] = std::move(made[o]);
+      for (const Piece::Read& read : pieces_[p].reads) {
+        numbers.clear();
+        if (const at::Tensor& tensor = values[read.tensor.index()]; read.dim < 0)
+          append_numbers(tensor, numbers);
+        else
+          numbers.push_back(tensor.size(read.dim));
+        if (take(reads++, numbers)) continue;
+        const bool taken_back = !undo || undo->take_back();  // all that was written before a read is kept there
+        return {std::make_exception_ptr(OtherNumbers()), 0, !taken_back || !drawn.take_back(), /*missed=*/true};
+      }
+      for (const Piece::Read& read : pieces_[p].reads)
+        if (last_reader_[read.tensor.index()] == p) values[read.tensor.index()] = at::Tensor();
     }
     for (const ValueId id : graph.outputs) outputs.push_back(id.valid() ? values[id.index()] : at::Tensor());
     return {};
@@ -82,6 +129,7 @@ class Chain final : public Executable {
   const std::vector<Piece> pieces_;
   const std::vector<std::shared_ptr<Executable>> executables_;
   const Undo::Plan undo_ = undo_plan(whole_->graph());
+  const bool reads_ = reads_numbers(whole_->graph());
   std::vector<bool> changes_;                       ///< of each piece: it writes to inputs
   std::vector<std::vector<c10::Device>> draws_on_;  ///< of each piece
   std::vector<size_t> last_reader_;                 ///< of each value: the piece after which nobody needs it
@@ -220,10 +268,10 @@ std::vector<Piece> cut_into_pieces(const Program& program, const std::vector<siz
     return piece;
   };
   for (size_t n = 0; n < from.nodes().size(); ++n) {
-    const size_t piece = piece_of(n);
+    const size_t piece = piece_of(n) + (is_read(from.nodes()[n]) ? 1 : 0);
     graph::for_each_read(from.nodes()[n], [&](ValueId id) { last_read[id.index()] = piece; });
     for (const ValueId id : from.nodes()[n].outputs)
-      if (id.valid() && from.value(id).maker == graph::NodeId(n)) made_in[id.index()] = piece;
+      if (id.valid() && from.value(id).maker == graph::NodeId(n)) made_in[id.index()] = piece_of(n);
   }
   for (const ValueId id : from.outputs)
     if (id.valid()) last_read[id.index()] = ends.size();
@@ -236,7 +284,11 @@ std::vector<Piece> cut_into_pieces(const Program& program, const std::vector<siz
     copy.graph.conditions = from.conditions;
     std::vector<bool> read(from.values().size());
     for (size_t n = begin; n < ends[p]; ++n)
-      graph::for_each_read(from.nodes()[n], [&](ValueId id) { read[id.index()] = true; });
+      if (const Node& node = from.nodes()[n]; is_read(node))
+        piece.reads.push_back({std::get<ValueId>(node.args[0]),
+                               node.op == kReadSize ? std::get<types::Expr>(node.args[1]).value_or(0) : -1});
+      else
+        graph::for_each_read(node, [&](ValueId id) { read[id.index()] = true; });
     std::vector<ValueId> constants;
     std::vector<at::Tensor> tensors;
     for (size_t v = 0; v < from.values().size(); ++v) {
@@ -252,7 +304,8 @@ std::vector<Piece> cut_into_pieces(const Program& program, const std::vector<siz
       piece.inputs.push_back(id);
     }
     for (const ValueId id : constants) copy.add_constant(id);
-    for (size_t n = begin; n < ends[p]; ++n) copy.add_node(from.nodes()[n]);
+    for (size_t n = begin; n < ends[p]; ++n)
+      if (!is_read(from.nodes()[n])) copy.add_node(from.nodes()[n]);
     for (size_t v = 0; v < from.values().size(); ++v)
       if (made_in[v] == p && last_read[v] > p) {
         piece.outputs.push_back(ValueId(v));
@@ -264,13 +317,20 @@ std::vector<Piece> cut_into_pieces(const Program& program, const std::vector<siz
   return pieces;
 }
 
+at::Tensor example_of(const types::TensorType& type, std::span<const int64_t> hints, bool requires_grad) {
+  c10::AutoGradMode grad_mode(true);
+  const auto [sizes, strides] = extents_of(type, hints);
+  at::Tensor made = at::empty_strided(sizes, strides, at::TensorOptions(c10::kMeta).dtype(to_scalar_type(type.dtype)));
+  return requires_grad ? made.set_requires_grad(true).alias() : made;
+}
+
 std::unique_ptr<Program> enter_at(const Program& program, std::span<const Entry> entries, std::span<const Entry> known,
                                   const std::vector<bool>& idle, std::span<const ValueId> outputs) {
   return std::make_unique<Program>(Entering(program, entries, known).run(idle, outputs), program.constants());
 }
 
-std::shared_ptr<Executable> make_chain(std::shared_ptr<Program> whole, std::vector<Piece> pieces,
-                                       std::vector<std::shared_ptr<Executable>> executables) {
+std::shared_ptr<Reading> make_chain(std::shared_ptr<Program> whole, std::vector<Piece> pieces,
+                                    std::vector<std::shared_ptr<Executable>> executables) {
   base::check(pieces.size() == executables.size(), "chain: ", executables.size(), " executables for ", pieces.size(),
               " pieces");
   return std::make_shared<Chain>(std::move(whole), std::move(pieces), std::move(executables));

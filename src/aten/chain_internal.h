@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "aten/executable.h"
+#include "aten/reading.h"
 #include "graph/graph.h"
 
 namespace magneto::aten {
@@ -16,10 +17,18 @@ class Program;
 struct Piece {
   std::shared_ptr<Program> program;
   std::vector<graph::ValueId> inputs, outputs;  ///< values of the whole program's graph
+  struct Read {
+    graph::ValueId tensor;
+    int64_t dim = -1;  ///< this size; -1: the elements
+  };
+  std::vector<Read> reads;  ///< after it, in order
 };
 
-/// `cuts` are counts of nodes, rising.
+/// `cuts` are counts of nodes, rising. What reads numbers is no part of a piece: it stands at the end of one.
 std::vector<Piece> cut_into_pieces(const Program& program, const std::vector<size_t>& cuts);
+
+/// A tensor as the pieces before will make it: no data, and a history where it has one.
+at::Tensor example_of(const types::TensorType& type, std::span<const int64_t> hints, bool requires_grad);
 
 /// A value of a program that is known from outside.
 struct Entry {
@@ -36,8 +45,8 @@ struct Entry {
 std::unique_ptr<Program> enter_at(const Program& program, std::span<const Entry> entries, std::span<const Entry> known,
                                   const std::vector<bool>& idle, std::span<const graph::ValueId> outputs);
 
-/// Runs the pieces; `executables` are what computes them, in order.
-std::shared_ptr<Executable> make_chain(std::shared_ptr<Program> whole, std::vector<Piece> pieces,
-                                       std::vector<std::shared_ptr<Executable>> executables);
+/// Runs the pieces; `executables` are what computes them, in order; nullptr: there is nothing to do.
+std::shared_ptr<Reading> make_chain(std::shared_ptr<Program> whole, std::vector<Piece> pieces,
+                                    std::vector<std::shared_ptr<Executable>> executables);
 
 }  // namespace magneto::aten

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "aten/reading.h"
 #include "base/check.h"
 
 namespace magneto::aten {
@@ -204,7 +205,7 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
     if (is_opaque(base)) return Way::kOpaque;
     if (only_composite(op)) return Way::kDecompose;
     if (reads_data(base) || (dynamic && !masks_are_dynamic)) return Way::kReadsData;
-    if (only_checks(base) || resizes_what_it_writes(base)) return Way::kAtOnce;
+    if (only_checks(base) || resizes_what_it_writes(base) || name == kRead || name == kReadSize) return Way::kAtOnce;
     if (tensors == 0 && !writes_anything) return asks_metadata(base) ? Way::kMetadata : Way::kReadsData;
     if (op.hasTag(at::Tag::inplace_view) && !base.starts_with("resize")) return Way::kRestride;
     if (tensors > 0 && views == tensors && !writes_anything) return Way::kView;

@@ -20,6 +20,7 @@
 #include "aten/convert_internal.h"
 #include "aten/kernels.h"
 #include "aten/probe_internal.h"
+#include "aten/reading.h"
 #include "aten/shapes_internal.h"
 #include "aten/state_internal.h"
 #include "aten/storage_flags_internal.h"
@@ -88,7 +89,10 @@ class Recording {
   /// True: done, the results are on the stack. False: everything is flushed, and the operator is to be run below us.
   bool record() {
     if (state_.rehearsed_from) check_rehearsed();
-    if (const char* reason = unrecordable()) return refuse(reason);
+    if (const char* reason = unrecordable()) {
+      if (reason == kDependsOnData && (state_.symbols ? measure_again() : measure())) return true;
+      return refuse(reason);
+    }
     if (!op_.is_foreign && above(op_) > Above::kTorch)  // those of other libraries were seen above (foreign.cpp)
       return refuse("somebody has replaced its gradient");
     if (state_.repeats_autograd && op_.zeros != Zeros::kNever && record_zeros()) return true;
@@ -96,7 +100,9 @@ class Recording {
       case Way::kMetadata:
         return ask_metadata();
       case Way::kReadsData:
-        return reads_known_data() ? run_below_us() : refuse(kDependsOnData);
+        if (reads_known_data()) return run_below_us();
+        if (state_.symbols ? measure_again() : measure()) return true;
+        return refuse(kDependsOnData);
       case Way::kOpaque:
         return refuse("it changes a tensor in a way that a graph cannot hold");
       case Way::kConstant:
@@ -199,6 +205,84 @@ class Recording {
           if (tensor.defined()) state_.forget(tensor);
         });
     return false;
+  }
+
+  /// The size that depends on data, of one whose others follow from its arguments; -1: it is no such operator.
+  int64_t measured_dim() const {
+    if (op_.returns != 1 || op_.writes_anything || op_.takes_out) return -1;
+    if (op_.name == "aten::nonzero" || op_.name == "aten::masked_select") return 0;
+    if (!op_.masks_are_dynamic) return -1;
+    int64_t before = 0;
+    bool found = false;
+    for (const c10::IValue& index : arguments()[1].toListRef()) {
+      const bool defined = index.isTensor() && index.toTensor().defined();
+      if (defined && (found || (index.toTensor().scalar_type() != c10::kBool))) return -1;
+      if (!defined && !found) ++before;
+      found = found || defined;
+    }
+    return found ? before : -1;
+  }
+
+  // A replay runs it, and reads its size.
+  bool measure() {
+    const int64_t dim = state_.measures && !state_.rehearsed_from ? measured_dim() : -1;
+    if (dim < 0 || (args_.empty() && !convert())) return false;
+    const size_t node = state_.graph.nodes().size();
+    run_at_once();
+    if (state_.graph.nodes().size() != node + 1) return true;
+    const ValueId result = state_.graph.nodes()[node].outputs.at(0);
+    const int64_t size = state_.graph.value(result).type.sizes.at(static_cast<size_t>(dim)).value_or(0);
+    std::vector<uint32_t> symbol;
+    state_.measures->add(size).collect_symbols(symbol);
+    state_.measured.push_back({node, dim, symbol.at(0), state_.measures_change && size >= 2});
+    read_size(result, state_.measured.back());
+    state_.done = state_.graph.nodes().size();
+    return true;
+  }
+
+  void read_size(ValueId result, const Trace::Measure& measure) {
+    static const Operator& read = operator_named(kReadSize);
+    state_.add_node(
+        read, {result, types::Expr(measure.dim), types::Sizes{types::Expr(static_cast<int64_t>(measure.symbol))}}, {});
+  }
+
+  // SymbolicTrace: the live trace has met it as the same node. Where the size changes it is a symbol here.
+  bool measure_again() {
+    const int64_t dim = measured_dim();
+    const size_t node = state_.graph.nodes().size();
+    if (dim < 0 || state_.repeated || !state_.live) return false;
+    const auto found =
+        std::find_if(state_.live->measured.begin(), state_.live->measured.end(),
+                     [&](const Trace::Measure& other) { return other.node == node && other.dim == dim; });
+    if (found == state_.live->measured.end() || (args_.empty() && !convert())) return false;
+    const Trace::Measure measure = *found;
+    const graph::Node& live = state_.live->graph.nodes().at(node);
+    if (live.op != op_.name) return false;
+    types::TensorType type = state_.live->graph.value(live.outputs.at(0)).type;
+    const bool is_dense = type.strides == types::contiguous_strides(type.sizes);
+    const bool is_transposed =
+        type.sizes.size() == 2 && type.strides[0] == types::Expr(1) && type.strides[1] == type.sizes[0];
+    const types::Expr size = types::Expr::symbol(measure.symbol);
+    const bool changes = measure.changes && (is_dense || is_transposed) && state_.symbols->admit(size);
+    if (changes)
+      type.sizes[static_cast<size_t>(dim)] = size;
+    else if (measure.changes)
+      state_.symbols->fix(size);
+    if (op_.masks_are_dynamic) {  // the sizes around those of the mask are the tensor's
+      const types::Sizes of = state_.graph.value(value_at(0, -1)).type.sizes;
+      const auto at = static_cast<size_t>(dim);
+      std::copy_n(of.begin(), at, type.sizes.begin());
+      const size_t rest = type.sizes.size() - at - 1;
+      std::copy(of.end() - static_cast<std::ptrdiff_t>(rest), of.end(), type.sizes.begin() + dim + 1);
+    }
+    if (is_dense) type.strides = types::contiguous_strides(type.sizes);
+    if (is_transposed && !is_dense) type.strides = {types::Expr(1), type.sizes[0]};
+    if (!is_dense && !is_transposed && type.sizes != state_.live->graph.value(live.outputs.at(0)).type.sizes)
+      return false;
+    std::vector<ops::Result> results{{.kind = Kind::kFresh, .type = std::move(type)}};
+    commit(results);
+    read_size(state_.graph.nodes()[node].outputs.at(0), measure);
+    return true;
   }
 
   bool ask_metadata() {

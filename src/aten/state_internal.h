@@ -26,6 +26,7 @@
 #include "aten/operators_internal.h"
 #include "aten/pending_impl_internal.h"
 #include "aten/trace.h"
+#include "aten/undo.h"
 
 namespace magneto::aten {
 
@@ -125,6 +126,12 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   uint32_t checkpoint = 0;                     ///< graph::Node::checkpoint of the next nodes
   std::optional<StorageIndex> rehearsed_from;  ///< a Rehearsal: storages before it are not to be changed
 
+  Symbols* measures = nullptr;  ///< as Trace::set_measures
+  bool measures_change = false;
+  std::vector<Trace::Measure> measured;
+  size_t measures_told = 0;
+
+  Reversible reversible;       ///< as Trace::may_be_taken_back
   Drawn drawn;                 ///< by what was recorded and run
   bool draws_at_once = false;  ///< random numbers, by an operator that ran at once
 

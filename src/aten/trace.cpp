@@ -235,6 +235,21 @@ uint64_t Trace::data_reads() const { return state_->data_reads; }
 const std::string& Trace::last_data_read() const { return state_->last_data_read; }
 const std::string& Trace::last_refusal() const { return state_->last_refusal; }
 
+void Trace::set_measures(Symbols* symbols, bool changes) {
+  state_->measures = symbols;
+  state_->measures_change = changes;
+}
+
+std::vector<Trace::Measure> Trace::take_measures() {
+  const size_t first = std::exchange(state_->measures_told, state_->measured.size());
+  return {state_->measured.begin() + static_cast<std::ptrdiff_t>(first), state_->measured.end()};
+}
+
+bool Trace::may_be_taken_back() const {
+  Lock lock(*state_);
+  return !state_->draws_at_once && state_->reversible.look(state_->graph);
+}
+
 Trace::Mark Trace::mark() const { return {state_->graph.nodes().size()}; }
 
 void Trace::rewind(Mark mark) {

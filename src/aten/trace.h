@@ -85,6 +85,21 @@ class Trace {
   const std::string& last_data_read() const;
   const std::string& last_refusal() const;
 
+  /// A size that only a kernel knows: a number that is read of its result (aten/reading.h).
+  struct Measure {
+    size_t node = 0;
+    int64_t dim = 0;
+    uint32_t symbol = 0;
+    bool changes = false;  ///< the symbolic trace has the symbol in its place; else it is what it is now
+  };
+  /// Records operators with such sizes, as symbols of these; nullptr: they are served, and count as reads of data.
+  void set_measures(Symbols* symbols, bool changes);
+  std::vector<Measure> take_measures();  ///< those since the last call
+
+  /// Whether a run of what was recorded could be taken back, as if it had never been: nothing of another library was
+  /// called, and few elements of inputs were written to.
+  bool may_be_taken_back() const;
+
   /// Where the recording stands. rewind forgets the nodes after a mark; all of them must have been run (flush first).
   struct Mark {
     size_t nodes = 0;

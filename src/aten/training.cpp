@@ -457,14 +457,6 @@ std::shared_ptr<Executable> make_node(std::shared_ptr<Program> program, std::spa
   return std::make_shared<Training>(std::move(plan), std::move(views));
 }
 
-// A tensor as the pieces before will make it: no data, and a history where it has one.
-at::Tensor example_of(const types::TensorType& type, std::span<const int64_t> hints, bool requires_grad) {
-  c10::AutoGradMode grad_mode(true);
-  const auto [sizes, strides] = extents_of(type, hints);
-  at::Tensor made = at::empty_strided(sizes, strides, at::TensorOptions(c10::kMeta).dtype(to_scalar_type(type.dtype)));
-  return requires_grad ? made.set_requires_grad(true).alias() : made;
-}
-
 // The program in pieces that end at its stops or are one operator of Joint::kInPieces, each
 // with a node of its own. A piece that cannot have one builds torch's autograd graph.
 std::shared_ptr<Executable> make_pieces(std::shared_ptr<Program> program, std::span<const at::Tensor> examples,

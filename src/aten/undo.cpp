@@ -91,6 +91,33 @@ Undo::Plan undo_plan(const graph::Graph& graph) {
   return plan;
 }
 
+bool Reversible::look(const graph::Graph& graph) {
+  constexpr int64_t kFew = 1 << 16;
+  if (graph.nodes().size() < nodes_) *this = {};  // some were forgotten
+  shows_.resize(graph.values().size());
+  const auto shows = [&](graph::ValueId value) {
+    return value.valid() && (shows_[value.index()] || graph.comes_from_outside(value));
+  };
+  for (; nodes_ < graph.nodes().size(); ++nodes_) {
+    const graph::Node& node = graph.nodes()[nodes_];
+    const Operator& op = operator_named(node.op);
+    calls_others_ = calls_others_ || op.is_foreign;
+    bool is_shown = false;
+    for (size_t a = 0; a < node.args.size(); ++a)
+      each_value(node.args[a], [&](graph::ValueId value) {
+        if (!shows(value)) return;
+        is_shown = is_shown || op.aliases[a];
+        if (!op.writes[a]) return;
+        int64_t elements = 1;
+        for (const types::Expr& size : graph.value(value).type.sizes) elements *= size.value_or(kFew);
+        elements_ += elements;
+      });
+    for (const graph::ValueId output : node.outputs)
+      if (output.valid() && is_shown) shows_[output.index()] = true;
+  }
+  return !calls_others_ && elements_ <= kFew;
+}
+
 /// All of a tensor's storage, as one row.
 static at::Tensor whole_storage(const at::Tensor& tensor) {
   const auto count = static_cast<int64_t>(tensor.storage().nbytes() / tensor.element_size());

@@ -44,6 +44,19 @@ class Undo {
 };
 
 Undo::Plan undo_plan(const graph::Graph& graph);
+
+/// Follows a graph that grows: whether what it does could be taken back at little cost.
+class Reversible {
+ public:
+  /// Nothing of another library is called, and what is written of inputs is small.
+  bool look(const graph::Graph& graph);
+
+ private:
+  size_t nodes_ = 0;
+  int64_t elements_ = 0;     ///< of inputs that are written to
+  std::vector<bool> shows_;  ///< of each value: memory of an input
+  bool calls_others_ = false;
+};
 /// Of each input: whether its storage is looked at by strides (as_strided), which may leave the input itself.
 std::vector<bool> inputs_shown_by_strides(const graph::Graph& graph);
 

@@ -208,6 +208,9 @@ constexpr TraitRow kTraits[] = {
     {CallTrait::kReadsNumber,
      "torch._C.TensorBase.item torch._C.TensorBase.__bool__ torch._C.TensorBase.__int__ torch._C.TensorBase.__float__ "
      "torch._C.TensorBase.__index__ torch._C.TensorBase.is_nonzero torch.is_nonzero"},
+    {CallTrait::kReadsElements, "torch._C.TensorBase.item torch._C.TensorBase.tolist"},
+    {CallTrait::kReadsTruth, "torch._C.TensorBase.__bool__ torch._C.TensorBase.is_nonzero torch.is_nonzero"},
+    {CallTrait::kReadsList, "torch._C.TensorBase.tolist"},
     {CallTrait::kMakesTensor, "torch.tensor"},
     {CallTrait::kTakesData, "torch.as_tensor"},
     {CallTrait::kTakesSizes, "torch._C.TensorBase.new"},
@@ -344,7 +347,7 @@ constexpr OperatorRow kOperators[] = {
 // an operator is CallClass::kTorch; a read that is forgotten here is caught by the trace, one recording later.
 constexpr const char* kTensorData =
     "item tolist numpy __bool__ __int__ __float__ __index__ __complex__ data_ptr is_nonzero __array__ __contains__ "
-    "untyped_storage storage _typed_storage equal allclose nonzero unique";
+    "untyped_storage storage _typed_storage equal allclose unique";
 constexpr const char* kTensorOpaque =
     "requires_grad_ detach_ _make_subclass as_subclass set_ _set_data share_memory_ _backward register_hook "
     "_register_hook retain_grad __setstate__ __reduce_ex__ resize_ resize_as_ apply_ map_ map2_ record_stream "

@@ -69,6 +69,9 @@ enum class CallTrait : uint32_t {
   kIterates = 1u << 21,        ///< kPure: iter
   kLeast = 1u << 22,           ///< kPure: min
   kGreatest = 1u << 23,        ///< kPure: max
+  kReadsElements = 1u << 24,   ///< kData: the elements of a tensor, as numbers of their own kinds
+  kReadsTruth = 1u << 25,      ///< kData: whether the only element of a tensor is not zero
+  kReadsList = 1u << 26,       ///< kData: any number of elements
 };
 
 struct CallRule {

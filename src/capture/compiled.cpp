@@ -82,10 +82,12 @@ PyObject* refuse_breaks(Compiled* self, const std::vector<base::BreakNote>& brea
 }
 
 PyObject* run_session(Compiled* self, PyObject* const* args, size_t positional, PyObject* kwnames,
-                      std::shared_ptr<Segment> first, GuardContext* context) {
+                      std::shared_ptr<Segment> first, GuardContext* context,
+                      std::shared_ptr<Segment> missed = nullptr) {
   Ref alive = Ref::share(reinterpret_cast<PyObject*>(self));
   Session session(*self->state, self->function, self->self, args, positional, kwnames);
   if (first) session.start_with(std::move(first), std::move(*context));
+  if (missed) session.leave_out(std::move(missed));
   PyObject* result = session.run();
   if (!result || session.breaks().empty()) return result;
   Py_DECREF(result);
@@ -145,6 +147,9 @@ PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject*
           return build(segment->result, built);
         case Outcome::kRaised:
           return nullptr;
+        case Outcome::kMissed:
+          if (note_miss(*self->state, entry, segment, built)) segment = nullptr;
+          return run_session(self, args, positional, kwnames, nullptr, nullptr, std::move(segment));
         case Outcome::kFault:
           warn_of_fault(*self->state, {}, built.fault);
           [[fallthrough]];

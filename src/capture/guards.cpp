@@ -708,31 +708,90 @@ bool GuardProgram::check(GuardContext& context, std::string* why, std::vector<st
   }
   if (!all && !changed) return false;
   if (!check_pinned(context, all ? why : nullptr, changed) || !all) return false;
-  for (const RealStep& step : real_steps)  // numbers and conditions may be about what they make
-    if (!step.run(context.symbols)) {
-      if (why) *why = "a number changed: " + to_string(step) + " is no such number any more";
-      return false;
-    }
-  for (const types::Expr& number : numbers)
-    if (!number.evaluate_exactly(context.symbols)) {
-      if (why) *why = "a number changed: " + types::to_string(number) + " needs more than 64 bits";
-      return false;
-    }
-  for (const types::Condition& condition : conditions)
-    if (!condition.holds(context.symbols)) {
-      if (why) *why = "a number changed: " + types::to_string(condition) + " does not hold any more";
-      return false;
-    }
-  return check_numbers(context, why) && check_states(context, why);
+  return numbers_hold(context.symbols, why) && check_states(context, why);
 }
 
-bool GuardProgram::check_numbers(GuardContext& context, std::string* why) {
+std::string to_string(const ReadCheck& check) {
+  return base::concat("s", check.symbol, check.kind == ReadCheck::kLeast ? " >= " : " is ", check.number);
+}
+
+bool NumberChecks::numbers_hold(std::span<int64_t> symbols, std::string* why) const {
+  const auto miss = [&](const auto& what, const char* does_not) {
+    if (why) *why = base::concat("a number changed: ", what(), does_not);
+    return false;
+  };
+  for (const RealStep& step : real_steps)  // numbers and conditions may be about what they make
+    if (!step.run(symbols)) return miss([&] { return to_string(step); }, " is no such number any more");
+  for (const types::Expr& number : numbers)
+    if (!number.evaluate_exactly(symbols))
+      return miss([&] { return types::to_string(number); }, " needs more than 64 bits");
+  for (const types::Condition& condition : conditions)
+    if (!condition.holds(symbols)) return miss([&] { return types::to_string(condition); }, " does not hold any more");
   for (const RealCheck& check : real_checks)
-    if (!check.holds(context.symbols)) {
-      if (why) *why = "a number changed: " + to_string(check) + " does not hold any more";
-      return false;
-    }
+    if (!check.holds(symbols)) return miss([&] { return to_string(check); }, " does not hold any more");
   return true;
+}
+
+/// Moves those elements that are known only after some read to the checks of the last one that they need.
+template <class T, class ReadAt>
+static void move_late(std::vector<T>& from, std::vector<NumberChecks>& to, std::vector<T> NumberChecks::*list,
+                      const ReadAt& read_at) {
+  std::vector<T> stay;
+  for (T& element : from) {
+    const size_t reads = read_at(element);
+    (reads == 0 ? stay : to[reads - 1].*list).push_back(std::move(element));
+  }
+  from = std::move(stay);
+}
+
+void GuardProgram::split_by_reads(const std::vector<std::vector<uint32_t>>& symbols) {
+  read_at.assign(symbol_count, 0);
+  after_read.resize(symbols.size());
+  for (size_t read = 0; read < symbols.size(); ++read)
+    for (const uint32_t symbol : symbols[read]) read_at.at(symbol) = read + 1;
+  const auto of_expr = [&](const types::Expr& expr) {
+    std::vector<uint32_t> found;
+    expr.collect_symbols(found);
+    size_t last = 0;
+    for (const uint32_t symbol : found) last = std::max(last, read_at.at(symbol));
+    return last;
+  };
+  const auto of_operand = [&](const RealOperand& operand) {
+    return operand.real >= 0 ? read_at.at(static_cast<size_t>(operand.real))
+           : operand.number  ? of_expr(*operand.number)
+                             : 0;
+  };
+  move_late(real_steps, after_read, &NumberChecks::real_steps, [&](const RealStep& step) {
+    size_t last = 0;
+    for (const RealOperand& operand : step.operands) last = std::max(last, of_operand(operand));
+    return read_at.at(step.result) = last;
+  });
+  move_late(numbers, after_read, &NumberChecks::numbers, of_expr);
+  move_late(conditions, after_read, &NumberChecks::conditions, [&](const types::Condition& condition) {
+    return std::max(of_expr(condition.left), of_expr(condition.right));
+  });
+  move_late(real_checks, after_read, &NumberChecks::real_checks,
+            [&](const RealCheck& check) { return std::max(of_operand(check.left), of_operand(check.right)); });
+  move_late(read_checks, after_read, &NumberChecks::read_checks,
+            [&](const ReadCheck& check) { return read_at.at(check.symbol); });
+}
+
+bool GuardProgram::take_read(GuardContext& context, size_t read, const std::vector<uint32_t>& symbols,
+                             std::span<const int64_t> numbers, std::string* why) const {
+  if (numbers.size() != symbols.size()) return false;
+  for (size_t n = 0; n < numbers.size(); ++n) context.symbols[symbols[n]] = numbers[n];
+  const auto text = [&](uint32_t symbol, int64_t number) {
+    return is_real(symbol) ? std::to_string(std::bit_cast<double>(number)) : std::to_string(number);
+  };
+  for (const ReadCheck& check : after_read[read].read_checks) {
+    if (check.holds(context.symbols)) continue;
+    if (why)
+      *why =
+          base::concat("a number that was ", check.kind == ReadCheck::kLeast ? "at least " : "",
+                       text(check.symbol, check.number), " is now ", text(check.symbol, context.symbols[check.symbol]));
+    return false;
+  }
+  return after_read[read].numbers_hold(context.symbols, why);
 }
 
 size_t GuardProgram::size() const {
@@ -829,6 +888,15 @@ std::vector<std::string> GuardProgram::describe() const {
   for (const types::Condition& c : conditions) out.push_back(types::to_string(c));
   for (const RealStep& s : real_steps) out.push_back(to_string(s));
   for (const RealCheck& c : real_checks) out.push_back(to_string(c));
+  for (size_t read = 0; read < after_read.size(); ++read) {
+    const auto tell = [&](const auto& checks) {
+      for (const auto& check : checks) out.push_back(base::concat("after read ", read + 1, ": ", to_string(check)));
+    };
+    tell(after_read[read].read_checks);
+    tell(after_read[read].conditions);
+    tell(after_read[read].real_steps);
+    tell(after_read[read].real_checks);
+  }
   return out;
 }
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -173,7 +174,35 @@ struct GuardContext {
   std::vector<Ref> keep;  ///< what only the check itself holds
 };
 
-class GuardProgram {
+/// A number that was read from data is this one, bit by bit, or at least this one.
+struct ReadCheck {
+  /// kSmall: it changes, and as a size it was 0 or 1, which are sizes of their own.
+  enum Kind : unsigned char { kSame, kSmall, kLeast };
+  uint32_t symbol;
+  int64_t number;
+  Kind kind = kSame;
+  bool holds(std::span<const int64_t> symbols) const {
+    return kind == kLeast ? symbols[symbol] >= number : symbols[symbol] == number;
+  }
+};
+std::string to_string(const ReadCheck& check);
+
+/// What must hold of numbers once their symbols have values, and what is computed of them.
+struct NumberChecks {
+  std::vector<types::Expr> numbers;  ///< ints that the program computes from symbols: they must fit 64 bits
+  std::vector<types::Condition> conditions;
+  std::vector<RealStep> real_steps;
+  std::vector<RealCheck> real_checks;
+  std::vector<ReadCheck> read_checks;
+  /// Computes, and asks. False: `why` says what does not hold any more.
+  bool numbers_hold(std::span<int64_t> symbols, std::string* why) const;
+  bool may_fail() const {
+    return !numbers.empty() || !conditions.empty() || !real_checks.empty() || !real_steps.empty() ||
+           !read_checks.empty();
+  }
+};
+
+class GuardProgram : public NumberChecks {
  public:
   /// True when everything holds. With `why`, the first thing that does not, in words, and `changed`, the paths
   /// of ints and sizes that were compared by value and have changed (capture then makes them symbols).
@@ -195,19 +224,22 @@ class GuardProgram {
   std::vector<MemberRead> reads;
   std::vector<WeakGuard> weak_references;
   std::vector<FloatingStep> steps;
-  std::vector<types::Expr> numbers;  ///< ints that the program computes from symbols: they must fit 64 bits
-  std::vector<types::Condition> conditions;
   std::vector<bool> reals;  ///< by symbol: it is a float
-  std::vector<RealStep> real_steps;
-  std::vector<RealCheck> real_checks;
   uint32_t symbol_count = 0;
+  /// What can be asked only once numbers were read from data (aten/reading.h), after each of the reads.
+  std::vector<NumberChecks> after_read;
+  std::vector<size_t> read_at;  ///< of each symbol: after so many reads it has a value
+  /// Moves what is about such symbols there. `symbols` are those of each read.
+  void split_by_reads(const std::vector<std::vector<uint32_t>>& symbols);
+  /// The numbers of a read. False: they are others than those for which the program was recorded.
+  bool take_read(GuardContext& context, size_t read, const std::vector<uint32_t>& symbols,
+                 std::span<const int64_t> numbers, std::string* why) const;
 
  private:
   bool check_pinned(GuardContext& context, std::string* why, std::vector<std::string>* changed);
   bool check_structure(std::string* why, std::vector<std::string>* changed);
   bool check_dicts(GuardContext& context, std::string* why, std::vector<std::string>* changed);
   bool check_states(GuardContext& context, std::string* why);
-  bool check_numbers(GuardContext& context, std::string* why);
   bool is_real(size_t symbol) const { return symbol < reals.size() && reals[symbol]; }
   bool take_symbol(GuardContext& context, int32_t symbol, PyObject* value) const;
   bool words_hold() const;

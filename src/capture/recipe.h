@@ -65,6 +65,8 @@ struct BuildContext {
   std::vector<Ref> effect_results;
   c10::SmallVector<std::pair<int, Ref>, 2> reals;  ///< floats that were made of symbols: one object each
   std::string fault;                               ///< what a fault of ours said (faults.h)
+  size_t missed_read = 0;                          ///< Outcome::kMissed: which, and why
+  std::string missed_because;
 };
 
 /// New reference, or nullptr with a Python error.

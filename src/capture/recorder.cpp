@@ -889,6 +889,9 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result, const 
     return nullptr;
   }
   finish_symbolic_trace();
+  std::vector<std::vector<uint32_t>> reads;
+  for (const Segment::Read& read : segment.reads) reads.push_back(read.symbols);
+  if (!reads.empty()) guards().split_by_reads(reads);
   return std::move(segment_);
 }
 

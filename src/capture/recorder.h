@@ -36,6 +36,7 @@ namespace magneto::capture {
 struct Changing {
   const std::unordered_set<std::string>& paths;
   bool all = false;
+  bool reads = false;  ///< numbers that are read from tensors
 };
 
 class Recorder final : public Semantics, public Provenance {
@@ -154,6 +155,12 @@ class Recorder final : public Semantics, public Provenance {
   bool tells_of_compiler = true;
   /// Custom autograd.Functions that have a gradient may be part of the graph.
   bool keeps_functions = true;
+  /// Numbers that are read from tensors may be part of the graph.
+  bool reads_data = true;
+  bool may_end = true;  ///< before the function does: there may be breaks
+  /// Whether the number that the next instruction of a frame reads was another one at another call.
+  std::function<bool(Activation&)> reads_symbol_at;
+  std::function<InstructionPath(Activation&)> path_of;
   bool has_told() const { return has_told_; }
   /// Called when the recording is invalidated, while the frames of stop_record() are alive.
   std::function<void()> invalidated;
@@ -289,7 +296,22 @@ class Recorder final : public Semantics, public Provenance {
   std::optional<types::Expr> computed(int which, PyObject* left, PyObject* right);
   std::optional<bool> known_truth(PyObject* tensor);
   int assert_truth(Activation& self, PyObject* tensor, bool wanted);
-  bool has_known_data(PyObject* tensor);                                                  ///< the same in each call
+  bool has_known_data(PyObject* tensor);  ///< the same in each call
+  // recorder_data.cpp: numbers that are read from tensors
+  bool can_read(Activation& self, PyObject* tensor);  ///< the graph can read its elements
+  bool may_read(Activation& self);                    ///< the graph can read numbers here
+  bool reads_in_a_loop(Activation& self);             ///< too often to be one graph
+  /// As long as it lives, operators whose sizes depend on data are a part of the graph.
+  struct Measuring {
+    Measuring(Recorder& recorder, Activation& self);
+    ~Measuring() { trace.set_measures(nullptr, false); }
+    aten::Trace& trace;
+  };
+  void note_measures(Activation& self, const std::string& name);
+  Ref read_now(Activation& self, const std::string& name, const std::function<PyObject*()>& read);
+  bool add_read(Activation& self, PyObject* tensor, const std::string& name, Segment::Read read);
+  PyObject* read_numbers(Activation& self, PyObject* tensor, const std::string& name);  ///< tensor.tolist()
+  int read_truth(Activation& self, PyObject* tensor);
   std::optional<bool> equal_elements(Activation& self, PyObject* left, PyObject* right);  ///< nothing: not only ints
   /// A tuple or list that is made here, of ints, some of them symbols.
   bool is_made_of_sizes(PyObject* object);

@@ -148,12 +148,22 @@ PyObject* Recorder::call_opaque(const CCall& call) {
 }
 
 PyObject* Recorder::call_data(const CCall& call) {
-  const bool reads_number = call.rule.has(CallTrait::kReadsNumber) && call.first && is_tensor(call.first);
-  if (!reads_number || !call.rest().empty() || !has_known_data(call.first))
-    return stop(call.self, Stop::kTensorData, call.name());
-  PyObject* result = call.run();
-  if (result && active_ && !is_value(result)) enter_made(result);
-  return result;
+  const auto stops = [&] { return stop(call.self, Stop::kTensorData, call.name()); };
+  if (!call.first || !is_tensor(call.first) || !call.rest().empty()) return stops();
+  if (call.rule.has(CallTrait::kReadsNumber) && has_known_data(call.first)) {
+    PyObject* result = call.run();
+    if (result && active_ && !is_value(result)) enter_made(result);
+    return result;
+  }
+  const bool is_one = tensor_of(call.first).numel() == 1;
+  if (call.rule.has(CallTrait::kReadsTruth)) {
+    const int found = is_one ? truth(call.self, call.first) : kStopStatus;
+    if (found == kStopStatus) return is_one ? kStop : stops();
+    return found < 0 ? nullptr : Py_NewRef(found ? Py_True : Py_False);
+  }
+  if (!call.rule.has(CallTrait::kReadsElements) || !(is_one || call.rule.has(CallTrait::kReadsList))) return stops();
+  if (can_read(call.self, call.first)) return read_numbers(call.self, call.first, call.name());
+  return active_ ? stops() : call.run();
 }
 
 static bool holds_tensor(PyObject* object, int depth = 0) {

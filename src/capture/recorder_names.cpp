@@ -499,6 +499,13 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
   if (is_tensor(container)) {
     if (!torch_operand(self, container) || !torch_operand(self, key))
       return stop(self, unreadable_stop_, unreadable_detail_);
+    // A tensor that is one int is a place, and the result a view.
+    if (is_tensor(key) && tensor_of(key).dim() == 0 && c10::isIntegralType(tensor_of(key).scalar_type(), false) &&
+        tensor_of(key).scalar_type() != at::kByte && !has_known_data(key) && can_read(self, key)) {
+      const Ref place = Ref::take(read_numbers(self, key, "indexing"));
+      return place ? load_item(self, container, place.get()) : nullptr;
+    }
+    if (!active_) return Semantics::load_item(self, container, key);
     PyObject* operands[] = {container, key};
     return torch_leaf(self, "indexing", operands, [](PyObject* const* of) { return indexed(of[0], of[1]); });
   }

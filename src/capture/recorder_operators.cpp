@@ -520,21 +520,12 @@ static std::optional<bool> asserted(const Activation& self) {
 // The graph checks it. Where that fails at a replay, eager makes the call again, and raises what the statement says. On
 // a GPU a check that fails ends the process: there it is a branch like any other.
 int Recorder::assert_truth(Activation& self, PyObject* tensor, bool wanted) {
-  int found = -1;
-  try {
-    Hooked nobody(nullptr);
-    trace_->flush("an assert statement");
-    trace_->leave();
-    found = Semantics::truth(self, tensor);
-    if (active_) trace_->enter();
-  } catch (...) {  // an operator before it raises
-    if (!PyErr_Occurred()) torch::translate_exception_to_python(std::current_exception());
-  }
-  if (found < 0) {
-    const ErrorAside aside;
-    invalidate(self, Stop::kRaised, "assert");
-    return found;
-  }
+  const Ref now = read_now(self, "assert", [&]() -> PyObject* {
+    const int truth = Semantics::truth(self, tensor);
+    return truth < 0 ? nullptr : Py_NewRef(truth ? Py_True : Py_False);
+  });
+  if (!now) return -1;
+  const int found = now.get() == Py_True;
   if ((found == 1) != wanted || !active_) return active_ ? stop_status(self, Stop::kTensorBranch, "") : found;
   static PyObject* const torch = PyImport_ImportModule("torch");
   const Ref checked = Ref::take(torch_leaf(self, "assert", std::span(&tensor, 1), [&](PyObject* const* of) {
@@ -553,7 +544,9 @@ int Recorder::truth(Activation& self, PyObject* object) {
         wanted && !rehearsal_ && torch_operand(self, object) && tensor_of(object).is_cpu() &&
         tensor_of(object).numel() == 1)
       return assert_truth(self, object, *wanted);
-    return known ? *known : stop_status(self, Stop::kTensorBranch, "");
+    if (known) return *known;
+    if (tensor_of(object).numel() == 1 && can_read(self, object)) return read_truth(self, object);
+    return active_ ? stop_status(self, Stop::kTensorBranch, "") : Semantics::truth(self, object);
   }
   if (auto expr = number(object)) {
     int result = Semantics::truth(self, object);

@@ -25,7 +25,7 @@ static bool is_marked(PyObject* tensor) {
 }
 
 bool Recorder::wants_symbols() const {
-  if (changing_.all || !changing_.paths.empty()) return true;
+  if (changing_.all || changing_.reads || !changing_.paths.empty()) return true;
   for (const auto& [object, entry] : table_)
     if (entry.cls == Info::Class::kOutside && is_tensor(object) && is_marked(object)) return true;
   return false;
@@ -164,6 +164,10 @@ void Recorder::finish_symbolic_trace() {
   segment_->fixed_sizes = symbolic_->why();
   // Without its symbolic trace a graph has numbers where torch took symbols: they are what they are now.
   for (const graph::Real real : passed_reals_) fix(real, symbols_->hint(real));
+  for (const Segment::Read& read : segment_->reads)
+    if (read.is_size)
+      guards().conditions.push_back({types::Expr::symbol(read.symbols[0]), types::Relation::kEq,
+                                     types::Expr(symbols_->hints()[read.symbols[0]])});
   for (const auto& [expr, value] : passed_) guards().conditions.push_back({expr, types::Relation::kEq, value});
   for (const FloatingStep& step : guards().steps)
     if (step.kind == FloatingStep::Kind::kTensor && step.meta.offset_symbol >= 0)

@@ -15,6 +15,7 @@ PyObject* Recorder::torch_leaf(Activation& self, const std::string& name, std::s
   PyObject* result;
   {
     Hooked nobody(nullptr);
+    const Measuring measuring(*this, self);
     result = run(operands.data());
   }
   if (!result) {
@@ -35,6 +36,8 @@ PyObject* Recorder::torch_leaf(Activation& self, const std::string& name, std::s
     invalidate(self, Stop::kUnknownTensor, name);
     return result;
   }
+  note_measures(self, name);
+  if (!active_) return result;
   adopt_torch(self, result, name);
   return symbolic_ ? repeat_symbolically(result, operands, run, passes_doubles(name)) : result;
 }

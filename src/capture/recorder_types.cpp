@@ -106,8 +106,18 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
     if (handled) return result;
   }
   if ((type == &PyLong_Type || type == &PyFloat_Type || type == &PyComplex_Type) && count >= 1 && is_tensor(args[0]) &&
-      !has_known_data(args[0]))
-    return stop(self, Stop::kTensorData, std::string(type->tp_name) + "()");
+      !has_known_data(args[0])) {
+    const std::string name = std::string(type->tp_name) + "()";
+    const at::Tensor& tensor = tensor_of(args[0]);
+    const bool is_one = count == 1 && !kwnames && type != &PyComplex_Type && tensor.numel() == 1;
+    if (!is_one || tensor.requires_grad() /* torch warns of it */ || !can_read(self, args[0]))
+      return active_ ? stop(self, Stop::kTensorData, name) : PyObject_Vectorcall(object, args, nargsf, kwnames);
+    const Ref number = Ref::take(read_numbers(self, args[0], name));
+    if (!number) return nullptr;
+    PyObject* const numbers[] = {nullptr, number.get()};
+    return active_ ? call_type(self, type, numbers + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)
+                   : PyObject_CallOneArg(object, number.get());
+  }
   if (type == &PyUnicode_Type && count >= 1 && is_tensor(args[0])) return stop(self, Stop::kTensorData, "str()");
   if (type == &PyUnicode_Type && count == 1 && !kwnames && may_change(args[0])) {
     const Ref text = Ref::take(PyObject_Str(args[0])), now = frozen(self, args[0]);

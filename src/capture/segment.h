@@ -10,10 +10,13 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "aten/program.h"
+#include "aten/reading.h"
+#include "base/report.h"
 #include "capture/guards.h"
 #include "capture/recipe.h"
 #include "capture/stop_reasons.h"
@@ -39,14 +42,35 @@ struct FrameState {
   std::vector<Recipe> stack;
 };
 
+struct FrameCache;
+
+/// An instruction of a frame that a recording has entered: by which calls, from a frame that it began in.
+struct InstructionPath {
+  using Call = std::tuple<int, bool, PyCodeObject*>;  ///< as FrameCache::Place
+  FrameCache* cache = nullptr;
+  std::vector<Call> calls;
+  int instruction = -1;
+};
+
 struct Segment {
   size_t positional = 0;  ///< call shape, where the roots are arguments
   Ref kwnames;
   GuardProgram guards;
   std::shared_ptr<aten::Program> program;        ///< as it was recorded; nullptr: no operators
   std::shared_ptr<aten::Executable> executable;  ///< what runs: the program, or what the compiler made of it
-  std::vector<at::Tensor> examples;              ///< the inputs of the recording, until it is compiled
-  std::vector<int64_t> hints;                    ///< the values of the symbols then
+  /// Numbers that the program reads from a tensor, in its order. There are some: `reading` is what runs.
+  struct Read {
+    std::vector<uint32_t> symbols;  ///< of the elements
+    bool is_branch = false;         ///< no symbol can stand for it
+    bool is_size = false;           ///< of what an operator gives
+    std::string name;               ///< what has read
+    InstructionPath place = {};
+    base::Line line = {};
+  };
+  std::vector<Read> reads;
+  std::shared_ptr<aten::Reading> reading;
+  std::vector<at::Tensor> examples;  ///< the inputs of the recording, until it is compiled
+  std::vector<int64_t> hints;        ///< the values of the symbols then
   struct Input {
     SourceId source;  ///< floating
     Ref weak;         ///< or pinned: a weak reference that the guards have checked
@@ -94,6 +118,7 @@ struct FrameCache {
   Entry start;                             ///< at the first instruction: looked up at every call
   std::unordered_map<int, Entry> entries;  ///< at the others
   std::unordered_map<int, Mark> marks;
+  std::unordered_set<int> changing_reads;  ///< instructions that read a number which was another one at another call
   using Place = std::tuple<int, bool, PyCodeObject*>;  ///< instruction, linked, code
   std::map<Place, std::unique_ptr<FrameCache>> children;
 
@@ -106,6 +131,20 @@ struct FrameCache {
   FrameCache* find_child(int offset, bool linked, PyCodeObject* code) const {
     const auto found = children.find({offset, linked, code});
     return found == children.end() ? nullptr : found->second.get();
+  }
+  /// The instruction is not to be recorded, nor calls of C code on the way to it.
+  static void mark(const InstructionPath& path, Stop stop, const std::string& detail) {
+    FrameCache* cache = path.cache;
+    for (const auto& [offset, linked, code] : path.calls) {
+      if (!linked) cache->marks[offset] = {Stop::kInner, std::string(text_of(stop).what)};
+      cache = &cache->child(offset, linked, code);
+    }
+    cache->marks[path.instruction] = {stop, detail};
+  }
+  static FrameCache& at(const InstructionPath& path) {
+    FrameCache* cache = path.cache;
+    for (const auto& [offset, linked, code] : path.calls) cache = &cache->child(offset, linked, code);
+    return *cache;
   }
   bool has_unlinked_child(int offset) const {
     const auto first = children.lower_bound({offset, false, nullptr});

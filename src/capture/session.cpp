@@ -86,6 +86,19 @@ static std::string fault_of(const std::exception_ptr& error) {
   }
 }
 
+// Without the GIL, which the numbers that are computed from others need.
+static aten::Executable::Failure read_and_run(const Segment& segment, std::span<at::Tensor> inputs,
+                                              GuardContext& context, aten::Tensors& outputs, BuildContext& built) {
+  return segment.reading->run(inputs, context.symbols, outputs, [&](size_t read, std::span<const int64_t> numbers) {
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    const bool holds =
+        segment.guards.take_read(context, read, segment.reads[read].symbols, numbers, &built.missed_because);
+    PyGILState_Release(gil);
+    if (!holds) built.missed_read = read;
+    return holds;
+  });
+}
+
 static Outcome replay(Segment& segment, GuardContext& context, BuildContext& built, bool* changed) {
   fault_point("replay");
   built.guards = &context;
@@ -103,13 +116,16 @@ static Outcome replay(Segment& segment, GuardContext& context, BuildContext& bui
       torch::PyWarningHandler warnings;
       {
         const WithoutGil others_may_run;
-        failure = segment.executable->run({inputs.data(), inputs.size()}, context.symbols, outputs);
+        const std::span<at::Tensor> given{inputs.data(), inputs.size()};
+        failure = segment.reading ? read_and_run(segment, given, context, outputs, built)
+                                  : segment.executable->run(given, context.symbols, outputs);
       }
       if (failure.error) warnings.set_in_exception();
     } catch (const python_error&) {
       return Outcome::kRaised;  // a warning that was turned into an error
     }
     if (failure.error) {
+      if (failure.missed && !failure.changed) return Outcome::kMissed;
       // Nothing has happened yet: eager raises it at its own line. Otherwise the error is raised as it is.
       if (!failure.changed) {
         built.fault = fault_of(failure.error);
@@ -182,13 +198,19 @@ static bool same_names(PyObject* a, PyObject* b) {
 }
 
 std::shared_ptr<Segment> find_segment(FrameCache::Entry& entry, GuardContext& context, size_t positional,
-                                      PyObject* kwnames, const std::shared_ptr<Segment>& likely) {
+                                      PyObject* kwnames, const std::shared_ptr<Segment>& likely,
+                                      std::span<const std::shared_ptr<Segment>> missed) {
+  const auto is_missed = [&](const std::shared_ptr<Segment>& segment) {
+    return std::find(missed.begin(), missed.end(), segment) != missed.end();
+  };
   if (likely && std::find(entry.segments.begin(), entry.segments.end(), likely) != entry.segments.end() &&
-      likely->positional == positional && same_names(likely->kwnames.get(), kwnames) && likely->guards.check(context))
+      !is_missed(likely) && likely->positional == positional && same_names(likely->kwnames.get(), kwnames) &&
+      likely->guards.check(context))
     return likely;
   for (size_t i = 0; i < entry.segments.size(); ++i) {
     std::shared_ptr<Segment> segment = entry.segments[i];
-    if (segment == likely || segment->positional != positional || !same_names(segment->kwnames.get(), kwnames))
+    if (segment == likely || is_missed(segment) || segment->positional != positional ||
+        !same_names(segment->kwnames.get(), kwnames))
       continue;
     if (!segment->guards.check(context)) continue;
     if (i > 0 && i < entry.segments.size() && entry.segments[i] == segment) {
@@ -198,6 +220,39 @@ std::shared_ptr<Segment> find_segment(FrameCache::Entry& entry, GuardContext& co
     return segment;
   }
   return nullptr;
+}
+
+bool note_miss(CaptureState& state, FrameCache::Entry& entry, const std::shared_ptr<Segment>& segment,
+               const BuildContext& built) {
+  const Segment::Read& read = segment->reads[built.missed_read];
+  const std::vector<ReadCheck>& checks = segment->guards.after_read[built.missed_read].read_checks;
+  // 0 and 1 are sizes of their own. And where there must be no break each way of a branch is one.
+  const bool is_small = std::any_of(checks.begin(), checks.end(), [&](const ReadCheck& check) {
+    return check.kind != ReadCheck::kSame && !check.holds(built.guards->symbols);
+  });
+  std::erase(entry.segments, segment);
+  if (is_small || (read.is_branch && state.fullgraph)) {
+    entry.segments.push_back(segment);
+    return false;
+  }
+  base::process_report().add(
+      base::RecompileNote{state.id, read.line,
+                          read.is_branch ? "the branch depends on a tensor's value, and goes the other way"
+                                         : base::concat(read.name, " reads a tensor: ", built.missed_because)});
+  const auto changes = [](const Segment::Read& one) {
+    return FrameCache::at(one.place).changing_reads.insert(one.place.instruction).second;
+  };
+  // A number that has changed once is a symbol; if that does not help either, the segment ends there. Where one
+  // changes, so will the others: but for ints, of which many are the same at each call.
+  if (read.is_branch || !changes(read)) {
+    FrameCache::mark(read.place, read.is_branch ? Stop::kTensorBranch : Stop::kTensorData, read.name);
+    return true;
+  }
+  state.reads_change = true;
+  const std::vector<bool>& reals = segment->guards.reals;
+  for (const Segment::Read& other : segment->reads)
+    if (other.is_size || (other.symbols[0] < reals.size() && reals[other.symbols[0]])) changes(other);
+  return true;
 }
 
 // ---------------------------------------------------------------------------------------------------- a call
@@ -518,7 +573,9 @@ Director::Go Session::at_boundary(Activation& activation) {
     auto segment = std::move(first_segment_);
     if (!lets_an_end_go(*segment, first_context_, chain)) return apply(*note, segment, first_context_);
   }
-  const size_t visit = std::min(visits_[{note->cache, activation.next()}]++, kLongLoop);
+  size_t& visits = visits_[{note->cache, activation.next()}];
+  if (visits == 0 || missed_.empty()) ++visits;
+  const size_t visit = std::min(visits - 1, kLongLoop);
   std::vector<PyObject*> roots;
   bool arguments = collect_roots(*note, roots);
   GuardContext context;
@@ -526,7 +583,7 @@ Director::Go Session::at_boundary(Activation& activation) {
   context.root_count = roots.size();
   const std::shared_ptr<Segment> likely = last_ ? last_->successor.lock() : nullptr;
   if (auto segment =
-          find_segment(entry, context, arguments ? positional_ : 0, arguments ? kwnames_ : nullptr, likely)) {
+          find_segment(entry, context, arguments ? positional_ : 0, arguments ? kwnames_ : nullptr, likely, missed_)) {
     if (!lets_an_end_go(*segment, context, chain)) return apply(*note, segment, context);
     std::erase(entry.segments, segment);  // the next recording marks the instruction
     return begin_recording(*note, entry, visit);
@@ -539,7 +596,8 @@ Director::Go Session::at_boundary(Activation& activation) {
                                   [&](const std::shared_ptr<Segment>& segment) { return segment->visit == visit; });
   if (here > 0 || visit >= static_cast<size_t>(state_.limit)) {
     std::vector<std::string> changed;
-    const std::string why = why_none_fits(entry, arguments, context, visit, &changed);
+    std::string why = why_none_fits(entry, arguments, context, visit, &changed);
+    if (why.empty() && !missed_.empty()) why = "a number that is read from a tensor leads another way";
     if (!state_.dynamic.value_or(true))
       std::erase_if(changed, [](const std::string& path) { return !is_offset(path); });
     state_.changing.insert(changed.begin(), changed.end());
@@ -594,8 +652,13 @@ Director::Go Session::apply(FrameNote& note, const std::shared_ptr<Segment>& seg
     outcome = run_segment(*segment, context, built);
   }
   if (outcome == Outcome::kRaised) return Go::kRaise;
+  if (outcome == Outcome::kMissed) {
+    if (!note_miss(state_, note.cache->entry(activation.next()), segment, built)) missed_.push_back(segment);
+    return at_boundary(activation);
+  }
   if (outcome == Outcome::kFault) note_break(activation, Stop::kFault, built.fault);
   if (outcome == Outcome::kEager || outcome == Outcome::kFault) return Go::kHandOver;
+  missed_.clear();
   if (last_) last_->successor = segment;
   last_ = segment;
   auto transition = std::make_unique<Transition>();
@@ -659,6 +722,7 @@ Director::Go Session::proceed(FrameNote& note) {
 
 Director::Go Session::begin_recording(FrameNote& note, FrameCache::Entry& entry, size_t visit) {
   Activation& activation = *note.activation;
+  missed_.clear();
   if (!is_first_evaluator()) {
     note_fallback(activation, "another frame evaluator is active (torch.compile, or a debugger)",
                   "call the compiled function outside of it");
@@ -673,14 +737,14 @@ Director::Go Session::begin_recording(FrameNote& note, FrameCache::Entry& entry,
   std::vector<Recorder::RootFrame> frames;
   for (FrameNote* link : chain)
     frames.push_back({link->activation, link->cache, own_stack(*link->activation, link == &note), link->top});
-  recording_ = {
-      std::make_unique<Recorder>(std::move(frames), Changing{state_.changing, state_.dynamic.value_or(false)}),
-      note.cache,
-      activation.next(),
-      note.top && activation.next() == 0,
-      visit,
-      entry.saved,
-      Ref::share(reinterpret_cast<PyObject*>(activation.code()))};
+  recording_ = {std::make_unique<Recorder>(
+                    std::move(frames), Changing{state_.changing, state_.dynamic.value_or(false), state_.reads_change}),
+                note.cache,
+                activation.next(),
+                note.top && activation.next() == 0,
+                visit,
+                entry.saved,
+                Ref::share(reinterpret_cast<PyObject*>(activation.code()))};
   Recorder& recorder = *recording_.recorder;
   recorder.tells_of_compiler = !state_.hides_compiler;
   recorder.iterations = visit;
@@ -691,6 +755,13 @@ Director::Go Session::begin_recording(FrameNote& note, FrameCache::Entry& entry,
     const auto found = known->cache->marks.find(frame.next());
     return found == known->cache->marks.end() ? nullptr : &found->second;
   };
+  recorder.reads_data = !state_.backend;  // one of the user's has no place for what is read in between
+  recorder.may_end = !refuses_breaks();
+  recorder.reads_symbol_at = [](Activation& frame) {
+    const auto* known = static_cast<const FrameNote*>(frame.note);
+    return known && known->cache->changing_reads.count(frame.next()) > 0;
+  };
+  recorder.path_of = [this](Activation& frame) { return path_of(&frame); };
   recorder.invalidated = [this] {
     const Recorder::StopRecord& stop_record = recording_.recorder->stop_record();
     note_break(*stop_record.where, stop_record.stop, stop_record.detail);
@@ -739,6 +810,13 @@ void set_compiler(Compiler compiler) { g_compiler = std::move(compiler); }
 static BackendCompiler g_backend_compiler = nullptr;
 void set_backend_compiler(BackendCompiler compiler) { g_backend_compiler = compiler; }
 
+// A segment that reads numbers from tensors runs in pieces.
+static void make_reading(Segment& segment, const aten::CompilePiece& compile) {
+  segment.reading =
+      aten::make_reading(segment.program, segment.examples, segment.hints, segment.guards.read_at, compile);
+  segment.executable = segment.reading;
+}
+
 // Compiles without the GIL. A Ctrl-C during that is served at once, by the user's own handler: when it raises, the
 // compiler stops.
 static bool compile(Segment& segment, base::GraphNote& note) {
@@ -757,7 +835,23 @@ static bool compile(Segment& segment, base::GraphNote& note) {
   };
   bool done = true;
   try {
-    segment.executable = g_compiler(segment.program, segment.examples, note, poll);
+    if (segment.reads.empty()) {
+      segment.executable = g_compiler(segment.program, segment.examples, note, poll);
+    } else {
+      make_reading(segment, [&](const std::shared_ptr<aten::Program>& piece, std::span<const at::Tensor> examples) {
+        base::GraphNote own;
+        own.callable = note.callable;
+        own.where = note.where;
+        own.keeps_texts = note.keeps_texts;
+        own.check = note.check;
+        auto made = g_compiler(piece, examples, own, poll);
+        std::move(own.code.begin(), own.code.end(), std::back_inserter(note.code));
+        if (note.fallback.empty()) note.fallback = own.fallback;
+        if (note.warning.empty()) note.warning = own.warning;
+        if (!note.late) note.late = own.late;
+        return made;
+      });
+    }
   } catch (const base::Interrupted&) {
     done = false;
   } catch (...) {
@@ -840,6 +934,8 @@ bool Session::save(std::unique_ptr<Segment> segment) {
         --entry.recordings;
         return false;
       }
+    } else if (!segment->reads.empty()) {
+      make_reading(*segment, [](const std::shared_ptr<aten::Program>& piece, auto) { return piece; });
     }
     segment->examples.clear();
     static bool warned = false;  // what is missing for one function is missing for all
@@ -869,26 +965,27 @@ void Session::end_recording() {
   }
 }
 
-void Session::mark_stop(const Recorder::StopRecord& stop_record) {
-  ++recording_.cache->entry(recording_.at).discarded;
-  if (stop_record.made_at.cache) {
-    stop_record.made_at.cache->marks[stop_record.made_at.instruction] = {stop_record.stop, stop_record.detail};
-    return;
-  }
-  std::vector<Activation*> path;
-  Activation* outer = stop_record.where;
-  for (; outer && outer != top_->activation; outer = outer->outer()) path.push_back(outer);
+InstructionPath Session::path_of(Activation* where) const {
+  std::vector<Activation*> frames;
+  Activation* outer = where;
+  for (; outer && outer != top_->activation; outer = outer->outer()) frames.push_back(outer);
   if (!outer) {
-    path.clear();
+    frames.clear();
     outer = top_->activation;
   }
-  FrameCache* cache = top_->cache;
-  for (size_t i = path.size(); i-- > 0; outer = path[i]) {
-    const bool linked = calls_directly(*outer, *path[i]);
-    if (!linked) cache->marks[outer->next()] = {Stop::kInner, text_of(stop_record.stop).what.data()};
-    cache = &cache->child(outer->next(), linked, path[i]->code());
-  }
-  cache->marks[outer->next()] = {stop_record.stop, stop_record.detail};
+  InstructionPath path{top_->cache, {}, -1};
+  for (size_t i = frames.size(); i-- > 0; outer = frames[i])
+    path.calls.emplace_back(outer->next(), calls_directly(*outer, *frames[i]), frames[i]->code());
+  path.instruction = outer->next();
+  return path;
+}
+
+void Session::mark_stop(const Recorder::StopRecord& stop_record) {
+  ++recording_.cache->entry(recording_.at).discarded;
+  if (stop_record.made_at.cache)
+    stop_record.made_at.cache->marks[stop_record.made_at.instruction] = {stop_record.stop, stop_record.detail};
+  else
+    FrameCache::mark(path_of(stop_record.where), stop_record.stop, stop_record.detail);
 }
 
 // A recording that was finished and could not be kept.

@@ -43,6 +43,7 @@ struct CaptureState {
   std::string name;
   bool warned_of_fault = false;
   bool ran_in_eager = false;    ///< as Stance::kEagerThenCompile asks
+  bool reads_change = false;    ///< some numbers that were read from tensors were others at another call
   bool hides_compiler = false;  ///< torch.compiler.is_compiling() is False: what it does for compilers raised
 };
 
@@ -69,12 +70,19 @@ void warn(const std::string& what);
 void log(const std::string& logger, int level, const std::string& text);
 
 /// Runs a segment whose guards hold. Fills `built.outputs`, repeats effects.
-enum class Outcome { kDone, kRaised, kEager, kFault };  ///< kEager, kFault: nothing has happened
+enum class Outcome { kDone, kRaised, kEager, kMissed, kFault };  ///< kEager, kMissed, kFault: nothing has happened
 Outcome run_segment(Segment& segment, GuardContext& context, BuildContext& built);
 
-/// The segment of `entry` whose guards hold for these roots, moved to the front; nullptr. `likely` is asked first.
+/// Outcome::kMissed: the segment read other numbers than when it was recorded. True: it is forgotten, and the next
+/// recording knows which of them change. False: it stays for other calls.
+bool note_miss(CaptureState& state, FrameCache::Entry& entry, const std::shared_ptr<Segment>& segment,
+               const BuildContext& built);
+
+/// The segment of `entry` whose guards hold for these roots, moved to the front; nullptr. `likely` is asked first,
+/// those that were `missed` in this call are not.
 std::shared_ptr<Segment> find_segment(FrameCache::Entry& entry, GuardContext& context, size_t positional,
-                                      PyObject* kwnames, const std::shared_ptr<Segment>& likely = nullptr);
+                                      PyObject* kwnames, const std::shared_ptr<Segment>& likely = nullptr,
+                                      std::span<const std::shared_ptr<Segment>> missed = {});
 
 /// Whether the segment takes away what runs code at its end, from slots of the frames (none: it has none) or from
 /// objects outside: that code would run after the graph, and after other effects. Such a call is recorded instead.
@@ -91,6 +99,8 @@ class Session final : public Director {
     first_segment_ = std::move(segment);
     first_context_ = std::move(context);
   }
+  /// One that has read other numbers in this call.
+  void leave_out(std::shared_ptr<Segment> missed) { missed_.push_back(std::move(missed)); }
   /// Calls the function. New reference or nullptr with an error.
   PyObject* run();
   /// The breaks of this call, where fullgraph or error_on_graph_break asked for them.
@@ -161,6 +171,7 @@ class Session final : public Director {
   void keep_error();                                                    ///< raised when the call ends
   /// False: a signal's handler raised while it was compiled. Then nothing is kept, and the next call begins again.
   bool save(std::unique_ptr<Segment> segment);
+  InstructionPath path_of(Activation* where) const;
   void mark_stop(const Recorder::StopRecord& stop_record);
   void mark_failure(const Recorder::StopRecord& failure);
   bool refuses_breaks() const;
@@ -176,6 +187,7 @@ class Session final : public Director {
   PyObject* kwnames_;
   std::shared_ptr<Segment> first_segment_;
   GuardContext first_context_;
+  std::vector<std::shared_ptr<Segment>> missed_;  ///< at the boundary where it stands
   bool expecting_ = true;
   std::vector<base::BreakNote> breaks_;
   FrameNote* top_ = nullptr;  ///< the innermost one that is not inlined

@@ -177,7 +177,7 @@ def main():
     open(out, "w").close()
     here = os.path.dirname(os.path.abspath(__file__))
     settings = {"TORCHS_TESTS_WITH": options.compiler, "TORCHS_TESTS_OUT": out, "OMP_NUM_THREADS": "1",
-                "PYTHONPATH": os.pathsep.join([here, os.path.abspath(options.folder)])}
+                "PYTHONPATH": os.pathsep.join(filter(None, [here, os.path.abspath(options.folder), os.environ.get("PYTHONPATH")]))}
     for file in options.files:  # a process each: one that ends takes only its own file with it
         ran = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "torchs_tests", "-p", "no:cacheprovider", "--tb=short", file],
                              cwd=options.folder, env={**os.environ, **settings}, capture_output=True, text=True)

@@ -95,7 +95,8 @@ class Chain final : public Reading {
       }
       for (const c10::Device device : draws_on_[p]) drawn.note(device);
       Failure failure;
-      if (executables_[p]) failure = executables_[p]->run(given, symbols, made);
+      if (executables_[p])
+        failure = (fits(pieces_[p], given) ? *executables_[p] : *pieces_[p].program).run(given, symbols, made);
       if (failure.error) {
         // What a piece has written may be memory that one before it made.
         const bool is_untouched = !whole_->writes_inputs() || (!failure.changed && !changed);
@@ -126,6 +127,12 @@ class Chain final : public Reading {
 
  private:
   const std::shared_ptr<Program> whole_;
+  static bool fits(const Piece& piece, std::span<const at::Tensor> inputs) {
+    for (size_t i = 0; i < piece.needs_gradient.size(); ++i)
+      if (inputs[i].requires_grad() != piece.needs_gradient[i]) return false;
+    return true;
+  }
+
   const std::vector<Piece> pieces_;
   const std::vector<std::shared_ptr<Executable>> executables_;
   const Undo::Plan undo_ = undo_plan(whole_->graph());

@@ -22,6 +22,8 @@ struct Piece {
     int64_t dim = -1;  ///< this size; -1: the elements
   };
   std::vector<Read> reads;  ///< after it, in order
+  /// Of each input, where its executable was made for that; a run in which it is otherwise goes operator by operator.
+  std::vector<bool> needs_gradient;
 };
 
 /// `cuts` are counts of nodes, rising. What reads numbers is no part of a piece: it stands at the end of one.

@@ -431,6 +431,7 @@ class Joining {
   }
 
   void find_roots() {
+    check_inputs();
     std::unordered_map<ValueId, size_t> known;
     std::vector<bool> differentiable;
     for (const ValueId output : from_.outputs) {

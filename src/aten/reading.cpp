@@ -68,17 +68,22 @@ class Examples {
     if (std::none_of(examples.begin(), examples.end(), [](const at::Tensor& t) { return t.requires_grad(); })) return;
     const Joint joint = make_joint(*piece.program, examples, {.pieces = true});
     const Graph& own = piece.program->graph();
-    for (size_t o = 0; o < piece.outputs.size(); ++o) {
-      const types::Dtype dtype = graph_.value(piece.outputs[o]).type.dtype;
-      needs_gradient_[piece.outputs[o].index()] = joint.reason.empty() ? joint.requires_grad[own.outputs[o].index()]
-                                                                       : at::isFloatingType(to_scalar_type(dtype));
-    }
+    const bool is_known = joint.reason.empty();
+    const auto set = [&](ValueId id, ValueId in_piece, bool may_need) {
+      may_need = may_need && at::isFloatingType(to_scalar_type(graph_.value(id).type.dtype));
+      needs_gradient_[id.index()] = is_known ? joint.requires_grad[in_piece.index()] : may_need;
+    };
+    for (size_t o = 0; o < piece.outputs.size(); ++o)
+      set(piece.outputs[o], own.outputs[o], joint.reason != Joint::kNoGradient);
+    if (!piece.program->writes_inputs()) return;
+    for (size_t i = 0; i < piece.inputs.size(); ++i)
+      set(piece.inputs[i], own.inputs()[i], true);  // it has another history
   }
 
  private:
   at::Tensor example(ValueId id) const {
     for (const auto& [input, tensor] : inputs_)
-      if (input == id) return tensor;
+      if (input == id && tensor.requires_grad() == needs_gradient_[id.index()]) return tensor;
     return example_of(graph_.value(id).type, hints_, needs_gradient_[id.index()]);
   }
 
@@ -122,6 +127,7 @@ std::shared_ptr<Reading> make_reading(const std::shared_ptr<Program>& program, s
       continue;
     }
     const std::vector<at::Tensor> inputs = known.of(piece);
+    for (const at::Tensor& input : inputs) piece.needs_gradient.push_back(input.requires_grad());
     executables.push_back(has_own_size ? piece.program : compile(piece.program, inputs));
     known.follow(piece, inputs);
   }

@@ -23,7 +23,7 @@ class Layer(nn.Module):
     def forward(self, x, scale=1.0, *, shift=0.0):
         y = self.linear(x).relu()
         if self.prints:
-            print("mean", bool(y.sum() > -1))
+            print("mean", y.sum() > -1)
         return y * scale + x + shift
 
 

@@ -167,7 +167,7 @@ constexpr Row kRows[] = {
      "torch._C.get_num_threads"},
     {CallClass::kStateSet,
      "torch._C._set_grad_enabled torch._C._autograd._saved_tensors_hooks_disable "
-     "torch._C._autograd._saved_tensors_hooks_enable torch._C._set_default_dtype _warnings._filters_mutated "
+     "torch._C._autograd._saved_tensors_hooks_enable _warnings._filters_mutated "
      "_contextvars.ContextVar.set "
      "_contextvars.ContextVar.reset torch.set_autocast_enabled "
      "torch.set_autocast_dtype torch.set_autocast_cache_enabled torch.autocast_increment_nesting "

@@ -136,6 +136,52 @@ def test_default_dtype_around():
     same_as_eager(lambda x: torch.zeros(3) + torch.tensor(1.5) + x, randn(3), call=call)
 
 
+def test_default_dtype_inside():
+    def f(x):
+        torch.set_default_dtype(torch.float64)
+        try:
+            made = torch.ones(3), torch.arange(3) / 2, torch.tensor([1.5])
+        finally:
+            torch.set_default_dtype(torch.float32)
+        return made, torch.zeros(2), x + 1
+
+    same_as_eager(f, randn(3))
+
+
+@pytest.mark.needs_capture
+def test_a_default_device_is_guarded():
+    def f(x):
+        y = torch.nn.functional.relu(x) + torch.ones(3, device="cpu") * x.sin()
+        return y, torch.zeros(2, dtype=x.dtype), torch.tensor([1.0, 2.0]), torch.tensor([x.shape[0] * 0.5, 1.0]), torch.arange(3)
+
+    magneto.reset()
+    compiled = magneto.compile(f)
+    x = randn(3)
+    for default in (None, DEVICE, None, DEVICE):
+        torch.set_default_device(default)
+        try:
+            expected, found = f(x), compiled(x)
+        finally:
+            torch.set_default_device(None)
+        for a, b in zip(expected, found, strict=True):
+            assert a.device == b.device and a.dtype == b.dtype and a.shape == b.shape
+        torch.testing.assert_close(found[0], expected[0])
+    report = magneto.report()
+    assert not report.breaks and not report.fallbacks and len(report.graphs) == 2, str(report)
+    assert "default device" in str(report.recompiles[0])
+
+
+def test_a_device_context_inside_and_outside():
+    def f(x):
+        with torch.device("meta"):
+            y = torch.empty(3)
+            with torch.device("cpu"):
+                z = torch.ones(3) + x
+        return y.device, z, torch.ones(2)
+
+    same_as_eager(f, randn(3))
+
+
 def test_a_device_context():
     def f(x):
         with torch.device("meta"):

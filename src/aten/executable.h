@@ -15,6 +15,7 @@ using Tensors = c10::SmallVectorImpl<at::Tensor>;
 /// What torch knows of an output: who writes to such a view while gradients are on may be refused.
 enum class OutputView : uint8_t {
   kNone,      ///< it has no base
+  kData,      ///< nor does it count its versions with its memory
   kPlain,     ///< a view
   kNoGrad,    ///< one that was made while gradients were off
   kOneOfMany  ///< one of several that an operator gives

@@ -22,6 +22,7 @@
 
 #include "aten/boxed_internal.h"
 #include "aten/custom_function_internal.h"
+#include "aten/data_of.h"
 #include "aten/operators_internal.h"
 #include "aten/program.h"
 #include "aten/state_internal.h"
@@ -270,6 +271,17 @@ class Joining {
     return equal;
   }
 
+  bool writes_to_data(const graph::Node& node, const Operator& op) const {
+    for (size_t a = 0; a < node.args.size(); ++a) {
+      const auto* into = std::get_if<ValueId>(&node.args[a]);
+      if (!op.writes[a] || !into || !into->valid()) continue;
+      bool is_data = false;
+      root(*into, nullptr, nullptr, nullptr, &is_data);
+      if (is_data) return true;
+    }
+    return false;
+  }
+
   /// Its gradient is Python code, which is not run on tensors without data.
   static bool is_differentiated_in_python(const graph::Node& node, const Operator& op, const torch::jit::Stack& stack) {
     if (!op.is_foreign || !node.grad || !has_python_gradient(above(op))) return false;
@@ -283,6 +295,7 @@ class Joining {
     const graph::Node& node = from_.nodes()[n];
     const Operator& op = differentiated(node);
     if (const std::string effect = hidden_effect(op); !effect.empty()) impossible(effect);
+    if (writes_to_data(node, op)) impossible("x.data is written to: a gradient that needs x has the new numbers");
     torch::jit::Stack stack;
     for (size_t a = 0; a < node.args.size(); ++a)
       stack.push_back(boxed(node.args[a], op.arguments[a], tensors_, *symbols_));
@@ -383,8 +396,8 @@ class Joining {
   // strides that are taken of a view. Eager's gradient of that knows the view's place in memory; the middle lays it on
   // the root. `is_detached`: on the way, the memory goes on and the history does not; `hides_detach`: above that, or
   // above a view without a gradient, memory is looked at by strides, which the middle lays on the root.
-  ValueId root(ValueId id, bool* by_strides = nullptr, bool* is_detached = nullptr,
-               bool* hides_detach = nullptr) const {
+  ValueId root(ValueId id, bool* by_strides = nullptr, bool* is_detached = nullptr, bool* hides_detach = nullptr,
+               bool* is_data = nullptr) const {
     bool counts = false, is_told = false;
     for (;;) {
       const graph::NodeId maker = from_.value(id).maker;
@@ -398,9 +411,10 @@ class Joining {
       if (op.way != Way::kView && op.way != Way::kRestride) return id;
       if (by_strides && counts) *by_strides = true;
       counts = counts || node.op == "aten::as_strided" || node.op == "aten::as_strided_";
-      if (is_detached && node.op == "aten::detach") *is_detached = true;
+      if (is_data && node.op == kDataOf) *is_data = true;
+      if (is_detached && ends_history(node.op)) *is_detached = true;
       is_told = is_told || (node.op == "aten::_reshape_alias" && node.grad);
-      if (hides_detach && ((node.op == "aten::detach" && counts) || (is_told && !node.grad))) *hides_detach = true;
+      if (hides_detach && ((ends_history(node.op) && counts) || (is_told && !node.grad))) *hides_detach = true;
       id = viewed(node);
     }
   }

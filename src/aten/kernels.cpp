@@ -310,16 +310,26 @@ struct Kernels::Body::Run {
       for (int n = 0; n < body.around.bumps[i]; ++n) inputs[i].unsafeGetTensorImpl()->bump_version();
   }
 
+  /// What counts its versions apart.
+  at::Tensor data(const at::Tensor& whole, size_t k) const {
+    c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+    at::Tensor made = shown(whole, body.signature.outputs[k].type, body.output_layouts[k]);
+    for (int n = made.is_inference() ? 0 : body.around.output_bumps[k]; n > 0; --n)
+      made.unsafeGetTensorImpl()->bump_version();
+    return made;
+  }
+
   at::Tensor output(size_t k) {
     const plan::Signature::Output& output = body.signature.outputs[k];
     if (!output.buffer.valid()) return {};
     const at::Tensor& whole = finished(output.buffer);
-    if (!body.around.output_bumps.empty() && body.is_made(output.buffer))
-      while (!whole.is_inference() && static_cast<int>(whole._version()) < body.around.output_bumps[k])
-        whole.unsafeGetTensorImpl()->bump_version();
     const OutputView view = !body.around.output_views.empty() ? body.around.output_views[k]
                             : body.is_whole[k]                ? OutputView::kNone
                                                               : OutputView::kPlain;
+    if (view == OutputView::kData) return data(whole, k);
+    if (!body.around.output_bumps.empty() && body.is_made(output.buffer))
+      while (!whole.is_inference() && static_cast<int>(whole._version()) < body.around.output_bumps[k])
+        whole.unsafeGetTensorImpl()->bump_version();
     if (view != OutputView::kNone) return as_made(shown(whole, output.type, body.output_layouts[k]), view);
     if (body.is_whole[k]) return whole;
     // What was detached, or looked at otherwise in place, has no base, and counts its versions with its memory.

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "aten/data_of.h"
 #include "aten/reading.h"
 #include "base/check.h"
 
@@ -285,11 +286,13 @@ graph::ValueId viewed_by(const graph::Node& view) {
   return below ? *below : graph::ValueId();
 }
 
+bool ends_history(const std::string& op) { return op == "aten::detach" || op == kDataOf; }
+
 bool is_view(const graph::Graph& graph, graph::ValueId id) {
   while (id.valid() && graph.value(id).maker.valid()) {
     const graph::Node& node = graph.node(graph.value(id).maker);
     const Operator& op = operator_named(node.op);
-    if (op.way != Way::kRestride) return op.way == Way::kView && node.op != "aten::detach";
+    if (op.way != Way::kRestride) return op.way == Way::kView && !ends_history(node.op);
     id = viewed_by(node);
   }
   return false;

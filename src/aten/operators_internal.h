@@ -94,6 +94,8 @@ const Operator& operator_named(const std::string& name);
 
 /// What a view (kView, kRestride) looks at; invalid where that is several tensors.
 graph::ValueId viewed_by(const graph::Node& view);
+/// A view that torch calls none: the memory goes on, the history does not.
+bool ends_history(const std::string& op);
 /// Whether torch calls it a view.
 bool is_view(const graph::Graph& graph, graph::ValueId id);
 

@@ -13,6 +13,7 @@
 #include "aten/boxed_internal.h"
 #include "aten/convert_internal.h"
 #include "aten/custom_function_internal.h"
+#include "aten/data_of.h"
 #include "aten/generators_internal.h"
 #include "aten/undo.h"
 #include "base/check.h"
@@ -126,9 +127,10 @@ struct Program::Body {
   void find_changes() {
     constexpr size_t kNone = SIZE_MAX;
     std::vector<size_t> of_input(graph.values().size(), kNone), root(graph.values().size());
+    std::vector<size_t> counter(graph.values().size());  // the value that counts the versions
     std::vector<int> counted(graph.values().size());
     std::vector<OutputView> view(graph.values().size());
-    for (size_t v = 0; v < root.size(); ++v) root[v] = v;
+    for (size_t v = 0; v < root.size(); ++v) root[v] = counter[v] = v;
     for (size_t i = 0; i < graph.inputs().size(); ++i) of_input[graph.inputs()[i].index()] = i;
     for (size_t s = 0; s < steps.size(); ++s) {
       Step& step = steps[s];
@@ -136,28 +138,37 @@ struct Program::Body {
         const auto& results = step.slots[CustomFunction::kResults].values;
         for (size_t k = 0; k < results.size(); ++k)
           root[graph.nodes()[s].outputs[k].index()] = root[results[k].index()];
+        for (size_t k = 0; k < results.size(); ++k)
+          counter[graph.nodes()[s].outputs[k].index()] = counter[results[k].index()];
         continue;
       }
-      size_t shares = kNone;  // the tensor that is no view
-      OutputView gives = graph.nodes()[s].op == "aten::detach" ? OutputView::kNone : made_view(step, graph.nodes()[s]);
+      size_t shares = kNone, counts = kNone;  // the tensor that is no view, and who counts its versions
+      const std::string& name = graph.nodes()[s].op;
+      OutputView gives = name == kDataOf          ? OutputView::kData
+                         : name == "aten::detach" ? OutputView::kNone
+                                                  : made_view(step, graph.nodes()[s]);
       for (size_t a = 0; a < step.slots.size(); ++a)
         for (ValueId value : step.slots[a].values) {
           if (!value.valid()) continue;
           const size_t memory = root[value.index()];
           if (step.op->aliases[a]) {
             shares = memory;
+            counts = counter[value.index()];
             if (gives == OutputView::kPlain && view[value.index()] != OutputView::kNone) gives = view[value.index()];
+            if (view[value.index()] == OutputView::kData) gives = OutputView::kData;
           }
           if (!step.op->writes[a]) continue;
           if (step.op->aliases[a]) gives = view[value.index()];
           if (of_input[memory] != kNone) step.changes = writes_inputs = true;
           const c10::AliasInfo* alias = step.op->handle.schema().arguments()[a].alias_info();
-          if ((alias && alias->isWrite() && !step.op->factory) || step.op->bumps_versions) ++counted[memory];
+          if ((alias && alias->isWrite() && !step.op->factory) || step.op->bumps_versions)
+            ++counted[counter[value.index()]];
         }
       if (shares != kNone)
         for (ValueId output : graph.nodes()[s].outputs)
           if (output.valid()) {
             root[output.index()] = shares;
+            counter[output.index()] = name == kDataOf ? output.index() : counts;
             view[output.index()] = gives;
           }
     }
@@ -165,8 +176,8 @@ struct Program::Body {
       output_views.push_back(output.valid() ? view[output.index()] : OutputView::kNone);
     for (const ValueId input : graph.inputs()) bumps.push_back(counted[input.index()]);
     for (const ValueId output : graph.outputs)
-      output_bumps.push_back(output.valid() && of_input[root[output.index()]] == kNone ? counted[root[output.index()]]
-                                                                                       : 0);
+      output_bumps.push_back(
+          output.valid() && of_input[counter[output.index()]] == kNone ? counted[counter[output.index()]] : 0);
   }
 
   graph::Graph graph;

@@ -18,6 +18,7 @@
 #include <unordered_set>
 
 #include "aten/convert_internal.h"
+#include "aten/data_of.h"
 #include "aten/kernels.h"
 #include "aten/probe_internal.h"
 #include "aten/reading.h"
@@ -93,7 +94,8 @@ class Recording {
       if (reason == kDependsOnData && (state_.symbols ? measure_again() : measure())) return true;
       return refuse(reason);
     }
-    if (!op_.is_foreign && above(op_) > Above::kTorch)  // those of other libraries were seen above (foreign.cpp)
+    if (!op_.is_foreign && op_.name != kDataOf &&
+        above(op_) > Above::kTorch)  // those of other libraries were seen above (foreign.cpp)
       return refuse("somebody has replaced its gradient");
     if (state_.repeats_autograd && op_.zeros != Zeros::kNever && record_zeros()) return true;
     switch (op_.way) {

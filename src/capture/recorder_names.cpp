@@ -1,6 +1,7 @@
 // Names, attributes and items.
 #include <structmember.h>
 
+#include "aten/data_of.h"
 #include "capture/evaluator.h"
 #include "capture/faults.h"
 #include "capture/recorder.h"
@@ -128,6 +129,9 @@ PyObject* Recorder::tensor_attr(Activation& self, PyObject* tensor, PyObject* na
   if (is_tensor_view(text))
     return torch_leaf(self, std::string("Tensor.") + text, std::span(&tensor, 1),
                       [&](PyObject* const* of) { return PyObject_GetAttr(of[0], name); });
+  if (strcmp(text, "data") == 0 && is_plain_tensor(tensor))
+    return torch_leaf(self, "Tensor.data", std::span(&tensor, 1),
+                      [](PyObject* const* of) { return THPVariable_Wrap(aten::data_of(tensor_of(of[0]))); });
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(tensor), name);
   if (descriptor && (Py_TYPE(descriptor) == &PyGetSetDescr_Type || Py_TYPE(descriptor) == &PyMemberDescr_Type)) {
     if (strcmp(text, "grad") == 0 && is_outside(tensor)) {

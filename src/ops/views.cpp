@@ -443,6 +443,7 @@ Results view_by(const Call& call) {
 }
 
 constexpr Op kOps[] = {
+    {.name = "magneto::data", .type = alias, .view = same_elements, .put = put_reshaped},
     {.name = "aten::_reshape_alias", .type = reshape_alias, .view = no_index, .functional = "aten::view"},
     {.name = "aten::_unsafe_view", .type = view, .view = same_elements, .put = put_reshaped},
     {.name = "aten::alias", .type = alias, .view = same_elements, .put = put_reshaped},

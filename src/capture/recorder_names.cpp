@@ -8,6 +8,7 @@
 #include "capture/recorder_calls_internal.h"
 #include "capture/recorder_ends_internal.h"
 #include "capture/recorder_torch_internal.h"
+#include "capture/state_word.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
@@ -112,6 +113,7 @@ static bool is_tensor_view(const char* name) {
 
 PyObject* Recorder::tensor_attr(Activation& self, PyObject* tensor, PyObject* name, bool* handled) {
   *handled = true;
+  const WithoutFunctionModes plain;  // a default device says nothing of attributes
   if (!usable_tensor(tensor, "an unknown place")) return stop(self, unreadable_stop_, unreadable_detail_);
   const char* text = PyUnicode_AsUTF8(name);
   if (is_tensor_property(text)) {

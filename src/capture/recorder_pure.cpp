@@ -1,10 +1,12 @@
 // Calls of C functions whose result follows from their arguments, which they may read as a whole.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "capture/recorder.h"
 #include "capture/recorder_calls_internal.h"
 #include "capture/recorder_torch_internal.h"
+#include "capture/state_word.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
@@ -82,7 +84,12 @@ PyObject* Recorder::call_pure(const CCall& call) {
   if (call.rule.has(CallTrait::kChecksInstance) && call.count == 2 && is_tensor(call.args[0]) &&
       asks_for_tensor_type(call.args[1]))
     return stop(self, Stop::kOpaqueCall, "torch.tensortype.__instancecheck__");
-  if (guard_what_classes_tell(call)) return call.run();
+  if (guard_what_classes_tell(call)) {
+    // A default device is nothing that a function written in Python would be asked about.
+    std::optional<WithoutFunctionModes> of_its_arguments;
+    if (call.rule.has(CallTrait::kAsksForSubclasses)) of_its_arguments.emplace();
+    return call.run();
+  }
   if (call.rule.has(CallTrait::kLength) && call.count == 1) return length(self, call.args[0]);
   if (call.rule.has(CallTrait::kIterates) && call.count == 1) return iter(self, call.args[0]);
   if (const auto ints = compared_ints(call); !ints.empty())

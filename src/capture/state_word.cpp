@@ -13,12 +13,57 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 
 #include "capture/evaluator.h"
 
 namespace magneto::capture {
+
+// The class is known to whoever has made one.
+static bool is_device_context(PyObject* mode) {
+  static PyObject* cls = nullptr;
+  if (!cls) {
+    static PyObject* const name = PyUnicode_InternFromString("torch.utils._device");
+    PyObject* const module = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
+    if (module) cls = PyObject_GetAttrString(module, "DeviceContext");
+    PyErr_Clear();
+  }
+  return cls && reinterpret_cast<PyObject*>(Py_TYPE(mode)) == cls;
+}
+
+/// The only function mode, if it does nothing but name a device to functions that make tensors. Borrowed.
+static PyObject* only_device_context() {
+  using TLS = at::impl::PythonTorchFunctionTLS;
+  if (TLS::stack_len() != 1) return nullptr;
+  PyObject* const mode = TLS::get_stack_at(0)->ptr(getPyInterpreter());
+  return is_device_context(mode) ? mode : nullptr;
+}
+
+static int16_t device_of_context() {
+  PyObject* const context = only_device_context();
+  if (!context) return 0;
+  static PyObject* const name = PyUnicode_InternFromString("device");
+  const Ref device = Ref::take(PyObject_GetAttr(context, name));
+  if (!device || !THPDevice_Check(device.get())) {
+    PyErr_Clear();
+    return 0;
+  }
+  const at::Device named = reinterpret_cast<THPDevice*>(device.get())->device;
+  return static_cast<int16_t>((static_cast<int>(named.type()) + 1) << 8 | (static_cast<uint8_t>(named.index())));
+}
+
+WithoutFunctionModes::WithoutFunctionModes() {
+  using TLS = at::impl::PythonTorchFunctionTLS;
+  while (TLS::stack_len() > 0) modes_.push_back(TLS::pop_stack());
+}
+
+WithoutFunctionModes::~WithoutFunctionModes() {
+  for (; !modes_.empty(); modes_.pop_back())
+    at::impl::PythonTorchFunctionTLS::push_onto_stack(std::move(modes_.back()));
+}
 
 StateWord StateWord::now() {
   StateWord word;
@@ -52,6 +97,7 @@ StateWord StateWord::now() {
   word.included = keys.included_.raw_repr();
   word.excluded = keys.excluded_.raw_repr();
   word.threads = at::get_num_threads();
+  word.default_device = device_of_context();
   word.default_dtype = static_cast<int16_t>(c10::get_default_dtype_as_scalartype());
   return word;
 }
@@ -75,6 +121,7 @@ std::string StateWord::difference(const StateWord& before, const StateWord& now)
                                            "cuDNN benchmark",
                                            "a function mode",
                                            "__torch_function__"};
+  if (before.default_device != now.default_device) return "default device changed";
   for (size_t i = 0; i < sizeof(kNames) / sizeof(*kNames); ++i)
     if ((before.flags ^ now.flags) >> i & 1)
       return std::string(kNames[i]) + (before.flags >> i & 1 ? " was on, is off" : " was off, is on");
@@ -120,7 +167,7 @@ const char* foreign_mode() {
   if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode))
     return "a torch.func transform";
   if (c10::impl::TorchDispatchModeTLS::any_modes_set()) return "a TorchDispatchMode";
-  if (at::impl::PythonTorchFunctionTLS::stack_len() > 0) return "a TorchFunctionMode (for example a default device)";
+  if (at::impl::PythonTorchFunctionTLS::stack_len() > 0 && !only_device_context()) return "a TorchFunctionMode";
   if (torch::jit::tracer::isTracing()) return "torch.jit.trace";
   if (torch::autograd::AnomalyMode::is_enabled()) return "anomaly detection";
   if (at::SavedTensorDefaultHooks::is_enabled() && at::SavedTensorDefaultHooks::get_hooks().has_value())

@@ -8,6 +8,7 @@ import torch
 from torch import randn
 
 import magneto
+from device import DEVICE
 from harness import fresh, same_as_eager
 
 

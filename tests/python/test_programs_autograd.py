@@ -1,8 +1,11 @@
 """Gradients: computed outside, inside, twice; custom functions, hooks, checkpoints, leaves and their rules."""
 
+import pytest
 import torch
 from torch import ones, randn
 
+import magneto
+from device import DEVICE
 from harness import fresh, same_as_eager
 
 leaf = lambda *size: randn(*size, requires_grad=True)  # noqa: E731
@@ -371,3 +374,27 @@ def test_a_leaf_made_inside_and_returned():
         return w, (w * x).sum()
 
     same_as_eager(f, randn(3))
+
+
+def penalty(x, w):
+    y = (x * w).tanh().pow(2).sum()
+    (g,) = torch.autograd.grad(y, w, create_graph=True)
+    return y + (g.norm() - 1) ** 2
+
+
+def steps_inside(x, w):
+    loss = (x * w).sin().sum()
+    loss.backward()
+    return loss.detach() * 2, w.grad * 1
+
+
+@pytest.mark.parametrize("program", [penalty, steps_inside])
+def test_a_backward_inside(program):
+    same_as_eager(program, randn(3), leaf(3), more=[((randn(3), leaf(3)), {})], close=True)
+
+
+@pytest.mark.needs_capture
+@pytest.mark.parametrize("program", [penalty, steps_inside])
+def test_a_backward_inside_is_one_break(program):
+    found = magneto.explain(program)(randn(3, device=DEVICE), leaf(3))
+    assert (found.graph_count, found.break_count) == (2, 1), str(found)

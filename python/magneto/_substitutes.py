@@ -149,6 +149,38 @@ def _checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn,
         _C.leave_checkpoint()
 
 
+def _equal(a, b):
+    """torch.equal, as a truth that the graph reads."""
+    if a.dtype is not b.dtype or a.device != b.device:
+        return equal(a, b)
+    return a.shape == b.shape and (a == b).all().item()
+
+
+def _allclose(a, b, rtol=1e-05, atol=1e-08, equal_nan=False):
+    """torch.allclose, as torch computes it."""
+    return torch.isclose(a, b, rtol, atol, equal_nan).all().item()
+
+
+def _new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
+    """x.new_tensor of numbers"""
+    if isinstance(data, torch.Tensor) or requires_grad or pin_memory:
+        return new_tensor(self, data, dtype=dtype, device=device, requires_grad=requires_grad)
+    return torch.tensor(data, dtype=dtype or self.dtype, device=device or self.device)
+
+
+def _tensor_of_tensors(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
+    """torch.tensor([a, b]) of tensors that are numbers; None: it is another call."""
+    first = data[0] if type(data) in (list, tuple) and data else None
+    if requires_grad or pin_memory or not isinstance(first, torch.Tensor):
+        return None
+    if any([
+        not isinstance(each, torch.Tensor) or each.ndim or each.requires_grad or each.dtype is not first.dtype or each.device != first.device
+        for each in data
+    ]):
+        return None
+    return torch.stack([each.detach() for each in data]).to(device or torch.empty(0).device, dtype)
+
+
 def _get_items(of, *keys):
     """What operator.itemgetter(*keys) does, where there are several."""
     return tuple([of[key] for key in keys])
@@ -170,11 +202,17 @@ def _call_method(of, name, /, *args, **kwargs):
     return getattr(of, name)(*args, **kwargs)
 
 
+equal, new_tensor = torch.equal, torch.Tensor.new_tensor
 one_hot = torch.nn.functional.one_hot
 _C.substitute(one_hot, _one_hot)
 _C.substitute(torch.autograd.profiler.record_function.__exit__, _exit_region)
 _C.substitute(checkpoint, _checkpoint)
 _C.substitute(vars, _vars)
+_C.substitute(torch.equal, _equal)
+_C.substitute(torch.Tensor.equal, _equal)
+_C.substitute(torch.allclose, _allclose)
+_C.substitute(torch.Tensor.allclose, _allclose)
+_C.substitute(torch.Tensor.new_tensor, _new_tensor)
 _C.substitute(collections._count_elements, _count_elements)
 _C.substitute(itertools.groupby, _groupby)
 _C.substitute(itertools.tee, _tee)

@@ -8,6 +8,7 @@
 #include "capture/recorder_calls_internal.h"
 #include "capture/recorder_ends_internal.h"
 #include "capture/recorder_torch_internal.h"
+#include "capture/substitutes.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
@@ -208,8 +209,14 @@ PyObject* Recorder::call_torch(const CCall& call) {
     if (!torch_operand(self, arg)) return stop(self, unreadable_stop_, unreadable_detail_);
   // It reads them past the dispatcher, where no trace sees it.
   const bool makes_tensor = call.rule.has(CallTrait::kMakesTensor);
-  if (makes_tensor && std::any_of(call.args, call.args + call.count, [](PyObject* arg) { return holds_tensor(arg); }))
-    return stop(self, Stop::kTensorData, "torch.tensor of a list of tensors");
+  if (makes_tensor && std::any_of(call.args, call.args + call.count, [](PyObject* arg) { return holds_tensor(arg); })) {
+    static PyObject* const stacked = own_function("_tensor_of_tensors");
+    if (stacked && !info(stacked)) enter_outside(stacked, guards().sources.pinned({}, nullptr));
+    PyObject* const made = stacked && !is_tensor(call.args[0])
+                               ? this->call(self, stacked, call.args, call.positional(), call.kwnames)
+                               : Py_None;
+    return made == Py_None ? stop(self, Stop::kTensorData, "torch.tensor of a list of tensors") : made;
+  }
   const size_t positional = call.positional();
   if ((makes_tensor || call.rule.has(CallTrait::kTakesData)) &&
       makes_tensor_of_reals(call.all(), positional, call.kwnames))

@@ -5,6 +5,7 @@
 #include "capture/recorder.h"
 #include "capture/recorder_calls_internal.h"
 #include "capture/recorder_ends_internal.h"
+#include "capture/substitutes.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
@@ -262,12 +263,7 @@ PyObject* Recorder::call_log(Activation& self, PyObject* function, PyObject* con
   };
   Activation* where = &self;
   while (where && (is_of_logging(*where) || --levels > 0)) where = where == &root_ ? nullptr : where->outer();
-  static PyObject* const again = [] {
-    const Ref module = Ref::take(PyImport_ImportModule("magneto._substitutes"));
-    PyObject* const found = module ? PyObject_GetAttrString(module.get(), "_log_again") : nullptr;
-    PyErr_Clear();
-    return found;
-  }();
+  static PyObject* const again = own_function("_log_again");
   if (!where || !again) return refuse();
   PyObject* result = call_telling(self, "logging", function, args, nargsf, kwnames);
   if (!result) return nullptr;

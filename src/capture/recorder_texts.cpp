@@ -9,19 +9,12 @@
 #include <array>
 
 #include "capture/recorder.h"
+#include "capture/substitutes.h"
 #include "capture/tensor_meta.h"
 
 namespace magneto::capture {
 
 namespace {
-
-/// A function of _substitutes.py, for as long as the process lives; nullptr: there is none.
-PyObject* text_function(const char* name) {
-  const Ref module = Ref::take(PyImport_ImportModule("magneto._substitutes"));
-  const Ref found = Ref::take(module ? PyObject_GetAttrString(module.get(), name) : nullptr);
-  PyErr_Clear();
-  return found.borrow_new();
-}
 
 /// An equal text that nobody else has: short ones are shared.
 Ref unique_text(PyObject* text) {
@@ -50,7 +43,7 @@ bool Recorder::may_change(PyObject* object, int depth) {
 
 PyObject* Recorder::computed_text(const char* function, std::span<PyObject* const> operands, PyObject* result) {
   if (!active_ || !PyUnicode_CheckExact(result)) return nullptr;
-  Text text{Ref::take(text_function(function)), {}};
+  Text text{Ref::take(own_function(function)), {}};
   Ref made = unique_text(result);
   if (!made || !text.function) {
     PyErr_Clear();

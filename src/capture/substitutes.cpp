@@ -3,6 +3,8 @@
 
 #include <unordered_map>
 
+#include "capture/evaluator.h"
+
 namespace magneto::capture {
 
 namespace {
@@ -23,6 +25,13 @@ void substitute(PyObject* original, PyObject* replacement) {
 bool is_substitute(PyFunctionObject* function) {
   return function->func_module && PyUnicode_Check(function->func_module) &&
          PyUnicode_CompareWithASCIIString(function->func_module, "magneto._substitutes") == 0;
+}
+
+PyObject* own_function(const char* name) {
+  const Ref module = Ref::take(PyImport_ImportModule("magneto._substitutes"));
+  PyObject* const found = module ? PyObject_GetAttrString(module.get(), name) : nullptr;
+  PyErr_Clear();
+  return found;
 }
 
 PyObject* substitute_of(PyObject* callable) {

@@ -10,5 +10,7 @@ void substitute(PyObject* original, PyObject* replacement);
 /// What stands for a callable; nullptr: nothing does. Borrowed.
 bool is_substitute(PyFunctionObject* function);  ///< one of ours
 PyObject* substitute_of(PyObject* callable);
+/// A function of _substitutes.py; nullptr: there is none. New reference.
+PyObject* own_function(const char* name);
 
 }  // namespace magneto::capture

@@ -110,7 +110,7 @@ def test_a_print_of_a_tensor_is_a_break_with_line_reason_and_cure(capsys):
 
 def reads(x):
     y = x * 2
-    same = torch.allclose(y, x)
+    same = y.data_ptr() == x.data_ptr()
     return y * (1 + same)
 
 
@@ -127,7 +127,7 @@ def test_a_number_of_a_tensor_is_read_by_the_graph():
     assert "magneto::read(" in found.graphs[0].text
 
 
-@pytest.mark.parametrize("f, text", [(reads, "torch.allclose")])
+@pytest.mark.parametrize("f, text", [(reads, "y.data_ptr()")])
 def test_reading_data_is_a_break_at_its_line(f, text):
     found = magneto.explain(f)(ones(3))
     assert (found.graph_count, found.break_count) == (2, 1)

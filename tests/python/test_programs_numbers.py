@@ -164,7 +164,16 @@ def written_where(x):
     return y
 
 
-PROGRAMS = [branch, two_branches, scaled, of_a_float, of_an_int, a_size, a_list, rows, a_truth, returned, in_a_dict, a_text, until_small,
+def compared(x):
+    y = x + 1
+    return torch.equal(x, y), x.equal(x), torch.allclose(x, y - 1), x.allclose(y), torch.equal(x, y[:2]), y * (2 if torch.allclose(x, y) else 3)
+
+
+def tensors_of_numbers(x):
+    return torch.tensor([x.sum(), x.mean()]), torch.tensor((x[0], x[1]), dtype=torch.float64), x.new_tensor([1, 2]), x.new_tensor(3) * x
+
+
+PROGRAMS = [compared, tensors_of_numbers, branch, two_branches, scaled, of_a_float, of_an_int, a_size, a_list, rows, a_truth, returned, in_a_dict, a_text, until_small,
             a_view_between, nothing_before, raising, noise, in_a_helper, by_a_map, masked, positions, selected, rows_of, written_where]
 
 

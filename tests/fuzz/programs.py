@@ -579,13 +579,26 @@ def kind_of_line(x, y):
     return "structure"
 
 
-def spread_of(program, number, want):
-    """How far eager's numbers of step `number` move when each operator is off by its last bit: what rounding makes of them."""
-    moved = {}
+READS = r"\.item\(|\.tolist\(|> 0\.37"
+
+
+def off_by_last_bits(program, number):
+    """What eager shows after step `number` when each operator is off by its last bit; more than once."""
     for round in range(observe.Spread.ROUNDS):
         world = World(program, lambda f, **rest: f)
         with observe.Noise(round):
-            seen = [world.step(text) for text in program.steps[:number + 1]][-1]
+            yield [world.step(text) for text in program.steps[:number + 1]][-1]
+
+
+def moves(program, number, want):
+    """Whether rounding decides which way eager goes, or what it prints."""
+    return re.search(READS, program.source) and any(seen.lines != want.lines for seen in off_by_last_bits(program, number))
+
+
+def spread_of(program, number, want):
+    """How far eager's numbers of step `number` move when each operator is off by its last bit: what rounding makes of them."""
+    moved = {}
+    for seen in off_by_last_bits(program, number):
         if seen.lines != want.lines:  # another way through the program
             continue
         for (path, x), (_, y) in zip(want.values, seen.values):
@@ -625,6 +638,8 @@ def check(program, backend="magneto"):
             have = ours.step(text)
             found = difference(want, have, lambda: spread_of(program, number, want))
             if found is not None:
+                if found[0] != "value" and moves(program, number, want):
+                    return violated()  # numbers that were read are a matter of rounding, and so is all that follows
                 first = text.splitlines()[0]
                 return Outcome(kind=f"wrong {found[0]}", text=f"step {number} ({first}): {found[1]}"[:1500], facts=number)
     return violated()

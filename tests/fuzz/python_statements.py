@@ -28,6 +28,7 @@ class Scope:
 class Grammar:
     def __init__(self, rng):
         self.rng, self.count, self.features = rng, 0, {}
+        self.reads_data = rng.random() < 0.4
 
     def chance(self, p):
         return self.rng.random() < p
@@ -38,6 +39,10 @@ class Grammar:
 
     def one(self, *texts):
         return self.rng.choice(texts)
+
+    def reads(self, *texts):
+        """Numbers of tensors; some programs have none."""
+        return list(texts) if self.reads_data else []
 
     # ---- expressions ----
 
@@ -77,6 +82,7 @@ class Grammar:
             lambda: f"[*itertools.pairwise({e('LT')} + [{e('T')}, {e('T')}])][0][1]", lambda: f"{e('T')}.detach()", lambda: f"({e('T')})[:, 1:].sum(1, keepdim=True)", lambda: f"{e('O')}.total", lambda: f"vars({e('O')})['t']",
             lambda: f"collections.OrderedDict({e('DT')}).popitem()[1]", lambda: f"operator.attrgetter('t')({e('O')})", lambda: f"operator.itemgetter(0)({e('LT')})", lambda: f"(lambda *a, **k: a[0] + k['z'])({e('T')}, z={e('T')})",
         ]
+        texts += self.reads(lambda: f"(lambda z: z * z[z > 0.37].sum())({e('T')})", lambda: f"(lambda z: z + z[(z > 0.37).sum() % 2])({e('T')})", lambda: f"{e('T')} * {e('T')}.mean().item()")
         if scope.of("M"):
             texts += [lambda: f"{self.rng.choice(scope.of('M'))}({e('T')} + torch.zeros(2, 3))"] * 6
         return self.rng.choice(texts)()
@@ -89,11 +95,13 @@ class Grammar:
             lambda: f"divmod({e('I')}, 3)[1]", lambda: "CONFIG['n']", lambda: "COUNT", lambda: f"len({{*{e('LI')}}})", lambda: f"sum(1 for z in {e('LI')} if z > 1)",
             lambda: f"len({e('DT')})", lambda: f"P.rank", lambda: f"{e('O')}.count({e('I')})", lambda: f"({e('I')} - {e('I')}) % 4", lambda: f"{e('LI')}.count({e('I')})",
             lambda: f"[2, 1, 3].index({self.one('1', '2', '3')})", lambda: f"Mode.B.value", lambda: f"len(sorted({e('LI')}, reverse=True))", lambda: f"bool({e('LT')}) + 1",
-            lambda: f"COUNTS[{self.word()}]", lambda: "len(RECENT)", lambda: "len(VIEW)", lambda: f"len(GROUPS[{self.word()}])", lambda: f"SCALE.keywords['n']", lambda: f"COUNTS.get({self.word()}, 1)"])()
+            lambda: f"COUNTS[{self.word()}]", lambda: "len(RECENT)", lambda: "len(VIEW)", lambda: f"len(GROUPS[{self.word()}])", lambda: f"SCALE.keywords['n']", lambda: f"COUNTS.get({self.word()}, 1)",
+            *self.reads(lambda: f"int(({e('T')} > 0.37).sum())", lambda: f"len(({e('T')} > 0.37).nonzero())", lambda: f"({e('T')} > 0.37).sum(0).tolist()[0]", lambda: f"({e('T')} > 0.37).sum().item()")])()
 
     def expr_F(self, e, scope):
         return self.rng.choice([lambda: self.one("0.5", "1.5", "-0.25"), lambda: f"{e('I')} * 0.5", lambda: f"float({e('I')})", lambda: f"{e('O')}.rate",
-                                lambda: "CONFIG['rate']", lambda: f"({e('F')} + {e('I')})", lambda: f"max({e('F')}, 0.1)"])()
+                                lambda: "CONFIG['rate']", lambda: f"({e('F')} + {e('I')})", lambda: f"max({e('F')}, 0.1)",
+                                *self.reads(lambda: f"round({e('T')}.sum().item(), 1)", lambda: f"{e('T')}.sum().item()", lambda: f"float({e('T')}.detach().mean())")])()
 
     def expr_B(self, e, scope):
         return self.rng.choice([
@@ -101,7 +109,8 @@ class Grammar:
             lambda: f"{self.word()} in {e('DT')}", lambda: f"{e('T')} is {e('T')}", lambda: f"hasattr({e('O')}, 'extra')", lambda: f"len({e('LT')}) > 2", lambda: f"{e('LT')}[0].dim() == 2",
             lambda: f"any(z > 1 for z in {e('LI')})", lambda: f"all({e('LI')})", lambda: f"bool({e('LI')})", lambda: f"{e('S')}.startswith('a')", lambda: f"{e('O')} is {e('O')}",
             lambda: f"({e('B')} or {e('B')})", lambda: f"{e('I')} in {e('LI')}", lambda: f"{e('T')}.requires_grad", lambda: f"MODE is Mode.A", lambda: f"0 < {e('I')} <= 2",
-            lambda: f"{e('O')} == {e('O')}", lambda: f"{e('LI')} == {e('LI')}", lambda: f"callable({e('O')})", lambda: f"type({e('O')}) is P"])()
+            lambda: f"{e('O')} == {e('O')}", lambda: f"{e('LI')} == {e('LI')}", lambda: f"callable({e('O')})", lambda: f"type({e('O')}) is P",
+            *self.reads(lambda: f"({e('T')} > 0.37).any()", lambda: f"bool(({e('T')} > 0.37).all())", lambda: f"({e('T')}.sum() > 0.37)")])()
 
     def expr_S(self, e, scope):
         return self.rng.choice([lambda: self.word(), lambda: self.word(), lambda: self.formatted(e('I')), lambda: f"{e('S')}.upper()", lambda: f"({e('S')} if {e('B')} else {e('S')})",

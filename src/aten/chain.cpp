@@ -54,7 +54,10 @@ class Chain final : public Reading {
     }
     for (const ValueId id : graph.outputs)
       if (id.valid()) last_reader_[id.index()] = kNever;
+    size_t nodes = 0;
     for (const Piece& piece : pieces_) {
+      if (nodes <= undo_.last_refusal) last_refusal_ = changes_.size();
+      nodes += piece.program->graph().nodes().size() + piece.reads.size();
       changes_.push_back(piece.program->writes_inputs());
       draws_on_.push_back(random_devices(piece.program->graph()));
     }
@@ -100,7 +103,8 @@ class Chain final : public Reading {
       if (failure.error) {
         // What a piece has written may be memory that one before it made.
         const bool is_untouched = !whole_->writes_inputs() || (!failure.changed && !changed);
-        const bool taken_back = undo && undo_.is_complete ? undo->take_back() : is_untouched;
+        const bool is_kept = undo_.is_complete || p < last_refusal_ || (p == last_refusal_ && !failure.changed);
+        const bool taken_back = undo && is_kept ? undo->take_back() : is_untouched;
         failure.changed = !taken_back || !drawn.take_back();
         return failure;
       }
@@ -137,6 +141,7 @@ class Chain final : public Reading {
   const std::vector<std::shared_ptr<Executable>> executables_;
   const Undo::Plan undo_ = undo_plan(whole_->graph());
   const bool reads_ = reads_numbers(whole_->graph());
+  size_t last_refusal_ = 0;                         ///< the piece of Undo::Plan::last_refusal
   std::vector<bool> changes_;                       ///< of each piece: it writes to inputs
   std::vector<std::vector<c10::Device>> draws_on_;  ///< of each piece
   std::vector<size_t> last_reader_;                 ///< of each value: the piece after which nobody needs it

@@ -209,79 +209,113 @@ class Recording {
     return false;
   }
 
-  /// The size that depends on data, of one whose others follow from its arguments; -1: it is no such operator.
-  int64_t measured_dim() const {
-    if (op_.returns != 1 || op_.writes_anything || op_.takes_out) return -1;
-    if (op_.name == "aten::nonzero" || op_.name == "aten::masked_select") return 0;
-    if (!op_.masks_are_dynamic) return -1;
+  // How the sizes of a result follow: all but this one from data; as they are; as those of the first argument.
+  static constexpr int64_t kAsIs = -1, kAsFirst = -2;
+
+  /// Of each result of an operator whose sizes depend on data by one number; empty: it is no such operator.
+  std::vector<int64_t> measured_dims() const {
+    if (op_.writes_anything || op_.takes_out) return {};
+    const auto is_asked = [&](size_t argument) { return arguments()[argument].toBool(); };
+    const auto unique = [&](bool inverse, bool counts) -> std::vector<int64_t> {
+      return {0, inverse ? kAsFirst : kAsIs, counts ? 0 : kAsIs};
+    };
+    if (op_.name == "aten::nonzero" || op_.name == "aten::masked_select" || op_.name == "aten::bincount" ||
+        op_.name == "aten::repeat_interleave.Tensor")
+      return {0};
+    if (op_.name == "aten::_unique2") return unique(is_asked(2), is_asked(3));
+    if (op_.name == "aten::unique_consecutive" && arguments()[3].isNone()) return unique(is_asked(1), is_asked(2));
+    if (!op_.masks_are_dynamic) return {};
     int64_t before = 0;
     bool found = false;
     for (const c10::IValue& index : arguments()[1].toListRef()) {
       const bool defined = index.isTensor() && index.toTensor().defined();
-      if (defined && (found || (index.toTensor().scalar_type() != c10::kBool))) return -1;
+      if (defined && (found || (index.toTensor().scalar_type() != c10::kBool))) return {};
       if (!defined && !found) ++before;
       found = found || defined;
     }
-    return found ? before : -1;
+    return found ? std::vector<int64_t>{before} : std::vector<int64_t>();
   }
 
   // A replay runs it, and reads its size.
   bool measure() {
-    const int64_t dim = state_.measures && !state_.rehearsed_from ? measured_dim() : -1;
-    if (dim < 0 || (args_.empty() && !convert())) return false;
+    const std::vector<int64_t> dims =
+        state_.measures && !state_.rehearsed_from ? measured_dims() : std::vector<int64_t>();
+    if (dims.empty() || (args_.empty() && !convert())) return false;
     const size_t node = state_.graph.nodes().size();
     run_at_once();
     if (state_.graph.nodes().size() != node + 1) return true;
     const ValueId result = state_.graph.nodes()[node].outputs.at(0);
-    const int64_t size = state_.graph.value(result).type.sizes.at(static_cast<size_t>(dim)).value_or(0);
+    const int64_t size = state_.graph.value(result).type.sizes.at(static_cast<size_t>(dims[0])).value_or(0);
     std::vector<uint32_t> symbol;
     state_.measures->add(size).collect_symbols(symbol);
-    state_.measured.push_back({node, dim, symbol.at(0), state_.measures_change && size >= 2});
+    state_.measured.push_back({node, dims[0], symbol.at(0), state_.measures_change && size >= 2});
     read_size(result, state_.measured.back());
     state_.done = state_.graph.nodes().size();
     return true;
   }
 
   void read_size(ValueId result, const Trace::Measure& measure) {
-    static const Operator& read = operator_named(kReadSize);
+    static const Operator* const read = &operator_named(kReadSize);
     state_.add_node(
-        read, {result, types::Expr(measure.dim), types::Sizes{types::Expr(static_cast<int64_t>(measure.symbol))}}, {});
+        *read, {result, types::Expr(measure.dim), types::Sizes{types::Expr(static_cast<int64_t>(measure.symbol))}}, {});
   }
 
-  // SymbolicTrace: the live trace has met it as the same node. Where the size changes it is a symbol here.
-  bool measure_again() {
-    const int64_t dim = measured_dim();
-    const size_t node = state_.graph.nodes().size();
-    if (dim < 0 || state_.repeated || !state_.live) return false;
-    const auto found =
-        std::find_if(state_.live->measured.begin(), state_.live->measured.end(),
-                     [&](const Trace::Measure& other) { return other.node == node && other.dim == dim; });
-    if (found == state_.live->measured.end() || (args_.empty() && !convert())) return false;
-    const Trace::Measure measure = *found;
-    const graph::Node& live = state_.live->graph.nodes().at(node);
-    if (live.op != op_.name) return false;
-    types::TensorType type = state_.live->graph.value(live.outputs.at(0)).type;
-    const bool is_dense = type.strides == types::contiguous_strides(type.sizes);
-    const bool is_transposed =
-        type.sizes.size() == 2 && type.strides[0] == types::Expr(1) && type.strides[1] == type.sizes[0];
-    const types::Expr size = types::Expr::symbol(measure.symbol);
-    const bool changes = measure.changes && (is_dense || is_transposed) && state_.symbols->admit(size);
-    if (changes)
-      type.sizes[static_cast<size_t>(dim)] = size;
-    else if (measure.changes)
-      state_.symbols->fix(size);
-    if (op_.masks_are_dynamic) {  // the sizes around those of the mask are the tensor's
-      const types::Sizes of = state_.graph.value(value_at(0, -1)).type.sizes;
+  static bool is_dense(const types::TensorType& type) { return type.strides == types::contiguous_strides(type.sizes); }
+  static bool is_transposed(const types::TensorType& type) {
+    return type.sizes.size() == 2 && type.strides[0] == types::Expr(1) && type.strides[1] == type.sizes[0];
+  }
+
+  /// The type of a result, from the one that the live trace has met. Nothing: its layout is told by neither rule.
+  std::optional<types::TensorType> measured_type(const types::TensorType& live, int64_t dim,
+                                                 const std::optional<types::Expr>& size) {
+    types::TensorType type = live;
+    if (dim == kAsIs) return type;
+    const types::Sizes of = state_.graph.value(value_at(0, -1)).type.sizes;
+    if (dim == kAsFirst) type.sizes = of;
+    if (dim >= 0 && size) type.sizes[static_cast<size_t>(dim)] = *size;
+    if (dim >= 0 && op_.masks_are_dynamic) {  // the sizes around those of the mask are the tensor's
       const auto at = static_cast<size_t>(dim);
       std::copy_n(of.begin(), at, type.sizes.begin());
       const size_t rest = type.sizes.size() - at - 1;
       std::copy(of.end() - static_cast<std::ptrdiff_t>(rest), of.end(), type.sizes.begin() + dim + 1);
     }
-    if (is_dense) type.strides = types::contiguous_strides(type.sizes);
-    if (is_transposed && !is_dense) type.strides = {types::Expr(1), type.sizes[0]};
-    if (!is_dense && !is_transposed && type.sizes != state_.live->graph.value(live.outputs.at(0)).type.sizes)
-      return false;
-    std::vector<ops::Result> results{{.kind = Kind::kFresh, .type = std::move(type)}};
+    if (is_dense(live))
+      type.strides = types::contiguous_strides(type.sizes);
+    else if (is_transposed(live))
+      type.strides = {types::Expr(1), type.sizes[0]};
+    else if (type.sizes != live.sizes)
+      return std::nullopt;
+    return type;
+  }
+
+  // SymbolicTrace: the live trace has met it as the same node. Where the size changes it is a symbol here.
+  bool measure_again() {
+    const std::vector<int64_t> dims = measured_dims();
+    const size_t node = state_.graph.nodes().size();
+    if (dims.empty() || state_.repeated || !state_.live) return false;
+    const auto found =
+        std::find_if(state_.live->measured.begin(), state_.live->measured.end(),
+                     [&](const Trace::Measure& other) { return other.node == node && other.dim == dims[0]; });
+    if (found == state_.live->measured.end() || (args_.empty() && !convert())) return false;
+    const Trace::Measure measure = *found;
+    const graph::Node& live = state_.live->graph.nodes().at(node);
+    if (live.op != op_.name) return false;
+    const auto live_type = [&](size_t r) -> const types::TensorType& {
+      return state_.live->graph.value(live.outputs.at(r)).type;
+    };
+    bool told = true;
+    for (size_t r = 0; r < dims.size(); ++r)
+      told = told && (dims[r] < 0 || is_dense(live_type(r)) || is_transposed(live_type(r)));
+    std::optional<types::Expr> size = types::Expr::symbol(measure.symbol);
+    const bool changes = measure.changes && told && state_.symbols->admit(*size);
+    if (measure.changes && !changes) state_.symbols->fix(*size);
+    if (!changes) size.reset();
+    std::vector<ops::Result> results;
+    for (size_t r = 0; r < dims.size(); ++r) {
+      auto type = measured_type(live_type(r), dims[r], size);
+      if (!type) return false;
+      results.push_back({.kind = Kind::kFresh, .type = std::move(*type)});
+    }
     commit(results);
     read_size(state_.graph.nodes()[node].outputs.at(0), measure);
     return true;
@@ -762,10 +796,26 @@ class Recording {
     return true;
   }
 
+  // So that what is drawn now can be taken back.
+  void note_draw() {
+    bool known = false;
+    const auto draws_on = [&](c10::Device device) {
+      state_.drawn.note(device);
+      known = true;
+    };
+    for (const c10::IValue& argument : arguments()) {
+      if (argument.isDevice()) draws_on(argument.toDevice());
+      each_tensor(argument, [&](const at::Tensor& tensor, int) {
+        if (tensor.defined()) draws_on(tensor.device());
+      });
+    }
+    if (!known) draws_on(at::kCPU);
+  }
+
   bool run_at_once() {
     state_.must_compute(op_.name);
     state_.run_recorded();
-    state_.draws_at_once = state_.draws_at_once || op_.random;
+    if (op_.random) note_draw();
     try {
       const KeptVersions kept(op_, c10::ArrayRef<c10::IValue>(stack_).slice(begin_));
       run_below(op_.handle, &stack_);

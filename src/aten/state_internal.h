@@ -131,9 +131,8 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   std::vector<Trace::Measure> measured;
   size_t measures_told = 0;
 
-  Reversible reversible;       ///< as Trace::may_be_taken_back
-  Drawn drawn;                 ///< by what was recorded and run
-  bool draws_at_once = false;  ///< random numbers, by an operator that ran at once
+  Reversible reversible;  ///< as Trace::may_be_taken_back
+  Drawn drawn;            ///< by what was recorded and run
 
   std::function<void()> before_run;  ///< as Trace::set_before_run
 

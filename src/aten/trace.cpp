@@ -155,7 +155,7 @@ bool Trace::flush_without_effect() {
   Lock lock(*state_);
   const graph::Graph& graph = state_->graph;
   const Undo::Plan written = undo_plan(graph);
-  if (!written.inputs.empty() || !written.is_complete || state_->draws_at_once) return false;
+  if (!written.inputs.empty() || !written.is_complete) return false;
   for (const graph::Node& node : graph.nodes())
     if (operator_named(node.op).is_foreign) return false;
   try {
@@ -247,7 +247,7 @@ std::vector<Trace::Measure> Trace::take_measures() {
 
 bool Trace::may_be_taken_back() const {
   Lock lock(*state_);
-  return !state_->draws_at_once && state_->reversible.look(state_->graph);
+  return state_->reversible.look(state_->graph);
 }
 
 Trace::Mark Trace::mark() const { return {state_->graph.nodes().size()}; }

@@ -11,7 +11,9 @@ namespace magneto::aten {
 using BelowAutograd = c10::impl::ExcludeDispatchKeyGuard;
 
 /// Some values of its arguments are errors.
-static bool may_refuse(const Operator& op) { return op.way == Way::kAtOnce || op.divides || op.is_foreign; }
+static bool may_refuse(const Operator& op) {
+  return op.way == Way::kAtOnce || op.way == Way::kReadsData || op.divides || op.is_foreign;
+}
 
 namespace {
 

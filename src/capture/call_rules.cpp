@@ -277,6 +277,8 @@ constexpr FunctionRow kFunctions[] = {
     {FunctionClass::kMakesClass, "collections", "namedtuple"},
     {FunctionClass::kMakesClass, "typing", "_make_nmtuple"},
     {FunctionClass::kMakesClass, "dataclasses", "_process_class"},
+    {FunctionClass::kRegistersHook, "torch._tensor", "Tensor.register_hook"},
+    {FunctionClass::kRegistersHook, "torch._tensor", "Tensor.register_post_accumulate_grad_hook"},
     {FunctionClass::kRunsBackward, "torch.autograd", "grad"},
     {FunctionClass::kRunsBackward, "torch.autograd", "backward"},
     {FunctionClass::kRunsBackward, "torch._tensor", "Tensor.backward"},

@@ -95,9 +95,10 @@ enum class FunctionClass : unsigned char {
   kDeviceName,   ///< what it says of a device holds as long as the process lives
   kCopies,       ///< copy.copy, copy.deepcopy
   kCopiesTensor,
-  kMakesClass,    ///< makes a class of plain arguments, or finishes one that is made here; runs no code of the program
-  kRunsBackward,  ///< autograd's engine, on whatever has led to its tensors
-  kHigherOrder,   ///< hands functions of the program to torch.compile, in eager too
+  kMakesClass,     ///< makes a class of plain arguments, or finishes one that is made here; runs no code of the program
+  kRegistersHook,  ///< of a tensor: Python code that a backward runs
+  kRunsBackward,   ///< autograd's engine, on whatever has led to its tensors
+  kHigherOrder,    ///< hands functions of the program to torch.compile, in eager too
 };
 FunctionClass function_class(PyFunctionObject* function);
 

@@ -264,6 +264,8 @@ PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject
     case FunctionClass::kDeviceName:
       if (positional > 0 && args[0] != Py_None) return call_of_a_device(self, function, args, nargsf, kwnames);
       break;
+    case FunctionClass::kRegistersHook:
+      return stop(self, Stop::kRegistersHook, callable_name(function));
     case FunctionClass::kRunsBackward:
       return stop(self, Stop::kRunsBackward, callable_name(function));
     case FunctionClass::kHigherOrder:  // torch.cond of a Python number only chooses

@@ -157,6 +157,18 @@ def rows_of(x):
     return rows @ rows.T, columns.mean(1), m[m > 0].shape
 
 
+def counted(x):
+    n = (x.abs() * 2).long()
+    values, places, counts = torch.unique(n, return_inverse=True, return_counts=True)
+    runs = torch.unique_consecutive(n, return_counts=True)[1]
+    return values * counts, places + 1, runs * 2, torch.bincount(n.clamp(max=50)).sum(), n.unique().shape[0] * x
+
+
+def repeated(x):
+    n = (x > 0).long() + 1
+    return torch.repeat_interleave(x, n) * 2, torch.repeat_interleave(n).shape
+
+
 def written_where(x):
     y = x.clone()
     y[y > 0.5] = 0.0
@@ -174,7 +186,7 @@ def tensors_of_numbers(x):
 
 
 PROGRAMS = [compared, tensors_of_numbers, branch, two_branches, scaled, of_a_float, of_an_int, a_size, a_list, rows, a_truth, returned, in_a_dict, a_text, until_small,
-            a_view_between, nothing_before, raising, noise, in_a_helper, by_a_map, masked, positions, selected, rows_of, written_where]
+            a_view_between, nothing_before, raising, noise, in_a_helper, by_a_map, masked, positions, selected, rows_of, counted, repeated, written_where]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -214,7 +226,7 @@ def test_a_number_that_changes_is_a_symbol(program):
 
 
 @pytest.mark.needs_capture
-@pytest.mark.parametrize("program", [masked, positions, selected, rows_of])
+@pytest.mark.parametrize("program", [masked, positions, selected, rows_of, counted, repeated])
 def test_a_size_that_changes_is_a_symbol(program):
     magneto.reset()
     compiled = magneto.compile(program, fullgraph=True)

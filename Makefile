@@ -1,7 +1,7 @@
 # Magneto. `make help` lists what there is; README.md tells the story.
 #
 #   TORCH=2.15.0 make test          another torch, in a virtual environment of its own
-#   PYTHON=python3.12 make setup    another interpreter (3.11 or 3.12)
+#   PYTHON=python3.12 make setup    another interpreter (3.11 to 3.13)
 #   PYTEST_ARGS="-k softmax -x" make test-python
 
 TORCH ?= 2.11.0

@@ -7,7 +7,7 @@
 #   src/            --ninja----> the extension, linked into the venv      only what changed
 #
 # Each step looks first whether its result is there, so a second call takes seconds.
-# Reads: VENV, TORCH, PYTHON (empty: the venv's own, else the first of python3, python3.11, python3.12 that fits).
+# Reads: VENV, TORCH, PYTHON (empty: the venv's own, else the first of python3, python3.11, python3.12, python3.13 that fits).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 TORCH=${TORCH:-2.11.0}
@@ -22,22 +22,19 @@ mkdir -p build
 exec 9>build/.setup.lock
 flock 9
 
-# --- The interpreter. We follow CPython's frame layout, so an unknown minor version is of no use. 3.13 is for who works on
-# it: MAGNETO_UNTESTED_PYTHON=1 (compiled functions run in eager without that).
+# --- The interpreter. We follow CPython's frame layout, so an unknown minor version is of no use.
 fits() {
-  "$1" -c 'import os, sys
-untested = ((3, 13),) if os.environ.get("MAGNETO_UNTESTED_PYTHON") else ()
-sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)) + untested)' >/dev/null 2>&1
+  "$1" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12), (3, 13)))' >/dev/null 2>&1
 }
 minor() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
 find_python() {
   local candidate
-  for candidate in "$VENV/bin/python" python3 python3.11 python3.12; do
+  for candidate in "$VENV/bin/python" python3 python3.11 python3.12 python3.13; do
     if fits "$candidate"; then echo "$candidate"; return; fi
   done
 }
 if [ -n "$PYTHON" ]; then
-  fits "$PYTHON" || die "PYTHON=$PYTHON does not run, or is not CPython 3.11 or 3.12"
+  fits "$PYTHON" || die "PYTHON=$PYTHON does not run, or is not CPython 3.11, 3.12 or 3.13"
 else
   PYTHON=$(find_python)
 fi
@@ -71,7 +68,7 @@ if [ ${#missing[@]} -gt 0 ]; then
   apt-get -q update
   DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "${missing[@]}"
   [ -n "$PYTHON" ] || PYTHON=$(find_python)
-  [ -n "$PYTHON" ] || die "no CPython 3.11 or 3.12 here; install one and name it: PYTHON=/path/to/python3.11 make setup"
+  [ -n "$PYTHON" ] || die "no CPython 3.11, 3.12 or 3.13 here; install one and name it: PYTHON=/path/to/python3.11 make setup"
 fi
 
 # --- The virtual environment, and what PyPI gives. The stamp holds the key of what was installed.

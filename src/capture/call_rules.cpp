@@ -145,7 +145,7 @@ constexpr Row kRows[] = {
      "torch._C._len_torch_dispatch_stack "
      "torch._C._get_flash_sdp_enabled torch._C._get_mem_efficient_sdp_enabled torch._C._get_math_sdp_enabled "
      "torch._C._get_cudnn_sdp_enabled torch._C._get_overrideable_sdp_enabled torch._C._get_sdp_priority_order "
-     "sys.exc_info torch._C._is_any_autocast_enabled torch._C._autograd._profiler_enabled "
+     "sys.exc_info sys.exception torch._C._is_any_autocast_enabled torch._C._autograd._profiler_enabled "
      "torch._C._get_cublas_allow_tf32 torch._C._get_mkldnn_enabled torch._C._is_fwd_grad_enabled "
      "torch._C._functorch.maybe_current_level torch._C._functorch.peek_interpreter_stack torch._C._cuda_getDeviceCount "
      "torch._C._get_fp32_precision_getter torch._C._get_privateuse1_backend_name torch._C._is_multithreading_enabled "

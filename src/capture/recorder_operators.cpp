@@ -657,8 +657,7 @@ void Recorder::guard_compared(PyObject* object, int depth) {
 }
 
 PyObject* Recorder::convert(Activation& self, PyObject* value, int conversion) {
-  if (active_ && !has_stable_text(self, value)) return kStop;
-  return Semantics::convert(self, value, conversion);
+  return active_ ? format(self, value, conversion, nullptr) : Semantics::convert(self, value, conversion);
 }
 
 PyObject* Recorder::format(Activation& self, PyObject* value, int conversion, PyObject* spec) {

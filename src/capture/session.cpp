@@ -14,6 +14,7 @@
 #include "capture/stance.h"
 #include "capture/state_word.h"
 #include "capture/substitutes.h"
+#include "evaluator/opcodes.h"
 #include "graph/text.h"
 
 namespace magneto::capture {
@@ -526,6 +527,13 @@ bool lets_an_end_go(const Segment& segment, GuardContext& context, std::span<Act
   return !search.is_empty() && search.runs_code();
 }
 
+/// From 3.13 on a test and its jump are two instructions: a break at the first lets the second follow, as before.
+static bool is_jump_of_test(const Activation& activation, int test) {
+  const Instruction* const all = activation.text().instructions;
+  return std::string_view(all[test].row->name) == "TO_BOOL" && all[test].after == activation.next() &&
+         std::string_view(all[activation.next()].row->name).starts_with("POP_JUMP_IF_");
+}
+
 // Another iteration of a loop that is not compiled as a whole is no other input: each has its own segments. Of a long
 // loop, all later ones together.
 constexpr size_t kLongLoop = 32;
@@ -537,7 +545,7 @@ Director::Go Session::at_boundary(Activation& activation) {
     return Go::kRaise;
   if (!note || note->inlined) return Go::kRun;  // a frame inside a recording that was given up: it runs on plainly
   note->quiet.reset();
-  note->stepping = -1;
+  const int stepped = std::exchange(note->stepping, -1);
   if (transition_) return proceed(*note);
   if (recording()) {  // a frame that it began in has returned to this one
     recording_.recorder->after_instruction(activation);
@@ -558,6 +566,7 @@ Director::Go Session::at_boundary(Activation& activation) {
     if (++note->held == kEndOfClause + 1) note_break(activation, Stop::kFrameHeld, "");
     return step_over(*note);
   }
+  if (stepped >= 0 && is_jump_of_test(activation, stepped)) return step_over(*note);
   if (const char* mode = foreign_mode()) {
     note_fallback(activation, std::string(mode) + " is active", "leave the mode before calling the compiled function");
     return Go::kHandOver;

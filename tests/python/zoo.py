@@ -1,10 +1,7 @@
 """Sixty-five real models in tiny configurations, random weights, no downloads.
 
 MAIN: the eight that every experiment of this project runs. ZOO: fifty-seven more. `build(name)` gives the model in
-eval mode and a maker of inputs: make(seed) -> (args, kwargs).
-
-READS_DATA: the models whose own Python reads tensor data on the way (a `mask.all()` branch, an `.item()`); all others
-must be one graph.
+eval mode and a maker of inputs: make(seed) -> (args, kwargs). All of them must be one graph.
 """
 
 import torch
@@ -144,8 +141,6 @@ for _name, _fields in {
     ZOO[f"timm {_name}"] = of_timm(_name, _fields["img_size"], **_fields)
 
 ALL = {**MAIN, **ZOO}
-
-READS_DATA = {"Longformer"}
 
 
 def build(name):

@@ -2,6 +2,7 @@
 // changes the result only when its category (bool, integer, float, complex) is above that of the higher ranks.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "ops/numbers.h"
 #include "ops/rules_internal.h"
@@ -189,9 +190,10 @@ bool number_fits(double value, Dtype dtype) {
     case Dtype::kF16:
       return !std::isfinite(value) || size <= 65504;
     case Dtype::kBF16:
+      return !std::isfinite(value) || size <= 0x1.fep127;
     case Dtype::kF32:
     case Dtype::kC64:
-      return !std::isfinite(value) || size <= 3.3e38;
+      return !std::isfinite(value) || size <= std::numeric_limits<float>::max();
     case Dtype::kF64:
     case Dtype::kC128:
       return true;

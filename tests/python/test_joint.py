@@ -1233,3 +1233,30 @@ def test_attention_that_returns_lengths():
         assert {code.part for code in graphs[-1].code} == {"forward", "backward"}
     finally:
         library._destroy()
+
+
+NAN = float("nan")
+TIES = [[1.0, 3.0, 3.0], [NAN, 3.0, NAN], [2.0, 2.0, 2.0], [0.0, -0.0, -1.0], [1.0, float("inf"), float("inf")]]
+
+
+@pytest.mark.needs_capture
+@pytest.mark.parametrize("function", [torch.max, torch.min, torch.median])
+@pytest.mark.parametrize("values", TIES)
+def test_the_gradient_of_an_extreme_of_all_elements(function, values):
+    compiled = magneto.compile(lambda x: function(x) * 2 + x)
+    for gradient in (torch.ones(3), torch.tensor([1.0, -2.0, 4.0])):
+        x, y = (torch.tensor(values, requires_grad=True) for _ in range(2))
+        (function(x) * 2 + x).backward(gradient)
+        compiled(y).backward(gradient)
+        torch.testing.assert_close(y.grad, x.grad, equal_nan=True, rtol=0, atol=0)
+    assert not any(graph.fallback for graph in magneto.report().graphs)
+
+
+@pytest.mark.needs_capture
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_the_least_number_of_a_type_is_filled_in_place(dtype):
+    mask = torch.tensor([True, False, True])
+    compiled = magneto.compile(lambda x: (x * 2).masked_fill_(mask, torch.finfo(x.dtype).min).softmax(0))
+    x = torch.randn(3, dtype=dtype, requires_grad=True)
+    compiled(x).sum().backward()
+    assert not any(graph.fallback for graph in magneto.report().graphs)

@@ -75,28 +75,27 @@ int Activation::local_count() const { return code_->co_nlocalsplus; }
 
 int Activation::stack_depth() const { return static_cast<int>(top_ - frame_stack_base(frame_)); }
 
-PyObject* Activation::local(int index) const { return frame_->localsplus[index]; }
+PyObject* Activation::local(int index) const { return frame_local(frame_, index); }
 
-PyObject* Activation::stack(int index) const { return frame_stack_base(frame_)[index]; }
+PyObject* Activation::stack(int index) const { return frame_stack_base(frame_)[index].get(); }
 
-void Activation::set_local(int index, PyObject* owned) {
-  Slot old = frame_->localsplus[index];
-  frame_->localsplus[index] = owned;
-  Py_XDECREF(old);
+/// Stored first: a finalizer of the old value may look at the frame.
+static void store(Slot& slot, PyObject* owned) {
+  const Slot old = slot;
+  slot = Slot::own(owned);
+  old.drop();
 }
 
-void Activation::set_stack(int index, PyObject* owned) {
-  Slot& slot = frame_stack_base(frame_)[index];
-  Slot old = slot;
-  slot = owned;
-  Py_XDECREF(old);
-}
+void Activation::set_local(int index, PyObject* owned) { store(frame_slots(frame_)[index], owned); }
+
+void Activation::set_stack(int index, PyObject* owned) { store(frame_stack_base(frame_)[index], owned); }
 
 int Activation::call_operands() const {
   const Instruction& instruction = text_->instructions[next_];
   if (instruction.row->handler == op::call) return instruction.argument + 2;
   if (instruction.row->handler == op::call_kw) return instruction.argument + 3;
-  if (instruction.row->handler == op::call_function_ex) return 3 + (instruction.argument & 1);
+  if (instruction.row->handler == op::call_function_ex)
+    return 3 + (instruction.row->fact == kKeywordsAlways || instruction.argument & 1);
   return -1;
 }
 
@@ -125,10 +124,10 @@ PyObject* Activation::some_result() const {
 
 void Activation::set_stack(const std::vector<PyObject*>& owned) {
   Slot* base = frame_stack_base(frame_);
-  std::vector<PyObject*> before(base, top_);
+  const std::vector<Slot> before(base, top_);
   top_ = base;
-  for (PyObject* object : owned) *top_++ = object;
-  for (PyObject* object : before) Py_XDECREF(object);  // last: finalizers may run
+  for (PyObject* object : owned) *top_++ = Slot::own(object);
+  for (const Slot& slot : before) slot.drop();  // last: finalizers may run
 }
 
 }  // namespace magneto::evaluator

@@ -142,7 +142,7 @@ class Activation {
   bool asks_ = false;
   int64_t executed_ = 0;
   PyObject* result_ = nullptr;
-  Slot* top_ = nullptr;  ///< stack pointer while we run (3.11 - 3.13)
+  Slot* top_ = nullptr;  ///< stack pointer while we run
 };
 
 }  // namespace magneto::evaluator

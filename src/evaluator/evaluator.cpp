@@ -158,17 +158,17 @@ int Evaluator::fact() const { return instruction_->row->fact; }
 
 void Evaluator::drop(int count) {
   activation_.top_ -= count;
-  for (int i = 0; i < count; ++i) Py_XDECREF(activation_.top_[i]);  // in CPython's order: finalizers show it
+  for (int i = 0; i < count; ++i) activation_.top_[i].drop();  // in CPython's order: finalizers show it
 }
 
 void Evaluator::replace(int count, PyObject* owned) {
   if (count == 0) return push(owned);
   Slot* base = activation_.top_ - count;
-  PyObject* first = *base;
-  *base = owned;
+  const Slot first = *base;
+  *base = Slot::own(owned);
   activation_.top_ = base + 1;
-  Py_XDECREF(first);
-  for (int i = 1; i < count; ++i) Py_XDECREF(base[i]);
+  first.drop();
+  for (int i = 1; i < count; ++i) base[i].drop();
 }
 
 void Evaluator::push_callable(PyObject* owned) {

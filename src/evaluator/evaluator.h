@@ -64,17 +64,21 @@ class Evaluator {
   PyObject* constant(int index) { return PyTuple_GET_ITEM(code()->co_consts, index); }
 
   // Slots. References are owned by the slots; peek and local are borrowed.
-  Slot& local(int index) { return frame()->localsplus[index]; }
-  void set_local(int index, PyObject* owned) {
-    Slot old = local(index);
-    local(index) = owned;  // stored first: a finalizer of the old value may look at the frame
-    Py_XDECREF(old);
+  PyObject* local(int index) { return local_slot(index).get(); }
+  Slot& local_slot(int index) { return frame_slots(frame())[index]; }
+  void set_local(int index, PyObject* owned) { store_local(index, Slot::own(owned)); }
+  void store_local(int index, Slot owned) {
+    const Slot old = local_slot(index);
+    local_slot(index) = owned;  // stored first: a finalizer of the old value may look at the frame
+    old.drop();
   }
   Slot* top() { return activation_.top_; }
-  PyObject* peek(int depth) { return activation_.top_[-depth]; }  ///< 1 is the top
+  PyObject* peek(int depth) { return slot(depth).get(); }  ///< 1 is the top
   Slot& slot(int depth) { return activation_.top_[-depth]; }
-  void push(PyObject* owned) { *activation_.top_++ = owned; }
-  PyObject* pop() { return *--activation_.top_; }
+  void push(PyObject* owned) { push_slot(Slot::own(owned)); }
+  void push_slot(Slot owned) { *activation_.top_++ = owned; }
+  PyObject* pop() { return pop_slot().release(); }
+  Slot pop_slot() { return *--activation_.top_; }
   void drop(int count);
   void replace(int count, PyObject* owned);  ///< the `count` topmost entries by one
   /// The callable of a call whose two entries, one of them nullptr or `self`, have the upper one at `depth`.

@@ -12,6 +12,8 @@
 #include <frameobject.h>
 
 #include <cstring>
+#include <memory>
+#include <vector>
 
 // <stdatomic.h> of the internal headers is not C++; the GCC builtins have the same layout.
 #undef HAVE_STD_ATOMIC
@@ -27,6 +29,10 @@
 #include <internal/pycore_frame.h>
 #include <internal/pycore_interp.h>
 #include <internal/pycore_pystate.h>
+#if PY_VERSION_HEX >= 0x030E0000
+#include <internal/pycore_interpframe.h>
+#include <internal/pycore_stackref.h>
+#endif
 #ifdef MAGNETO_UNDEF_BUILD_CORE
 #undef Py_BUILD_CORE
 #undef MAGNETO_UNDEF_BUILD_CORE
@@ -38,36 +44,160 @@ PyAPI_FUNC(void) _PyEval_FrameClearAndPop(PyThreadState*, _PyInterpreterFrame*);
 PyAPI_FUNC(int) _PyObject_GetMethod(PyObject*, PyObject*, PyObject**);
 PyAPI_FUNC(int) _PySet_Update(PyObject*, PyObject*);
 PyAPI_FUNC(int) _PyDict_MergeEx(PyObject*, PyObject*, int);
+#if PY_VERSION_HEX < 0x030E0000
 PyAPI_FUNC(int) _PyEval_ExceptionGroupMatch(PyObject*, PyObject*, PyObject**, PyObject**);
+#else
+PyAPI_FUNC(int) _PyEval_ExceptionGroupMatch(_PyInterpreterFrame*, PyObject*, PyObject*, PyObject**, PyObject**);
+PyAPI_FUNC(PyObject*) _PyInterpolation_Build(PyObject*, PyObject*, int, PyObject*);
+PyAPI_FUNC(PyObject*) _PyTemplate_Build(PyObject*, PyObject*);
+PyAPI_FUNC(PyObject*) _PyCoro_GetAwaitableIter(PyObject*);
+PyAPI_FUNC(PyObject*) _PyUnicode_JoinArray(PyObject*, PyObject* const*, Py_ssize_t);
+PyAPI_FUNC(PyObject*) _PyList_Extend(PyListObject*, PyObject*);
+#endif
 }
 #define _PyObject_LookupAttr PyObject_GetOptionalAttr
 #endif
-#if PY_VERSION_HEX >= 0x030E0000
-#error "CPython 3.14 keeps tagged references in its frames; frame_abi.h does not know them yet"
+#ifdef Py_GIL_DISABLED
+#error "frame_abi.h does not know the frames of a CPython without GIL"
+#endif
+#if PY_VERSION_HEX >= 0x030F0000
+#error "frame_abi.h does not know the frames of CPython 3.15 yet"
 #endif
 
 namespace magneto::evaluator {
 
 using Frame = _PyInterpreterFrame;
-using Slot = PyObject*;  ///< an owned reference or nullptr
+
+/// One place of a frame: an owned reference or nothing. Since 3.14 it is tagged: for immortal objects, for references
+/// that are borrowed from a local (frame_take_stack makes them owned), and for the plain number that stands where an
+/// exception was raised. Copying a Slot moves the reference: who has it is the caller's business.
+class Slot {
+ public:
+  static Slot own(PyObject* owned);  ///< nullptr: empty
+  static Slot number(int number);    ///< empty with a Python error set: no memory
+  bool is_empty() const;
+  PyObject* get() const;      ///< borrowed; nullptr: empty
+  PyObject* release() const;  ///< as an owned reference, which is no longer the slot's
+  void drop() const;          ///< gives up the reference
+  /// The number that was put there by number().
+  bool read_number(int* number) const;
+
+#if PY_VERSION_HEX < 0x030E0000
+ private:
+  explicit Slot(PyObject* object) : object_(object) {}
+  PyObject* object_;
+#else
+  void make_owned() { reference_ = PyStackRef_MakeHeapSafe(reference_); }
+
+ private:
+  explicit Slot(_PyStackRef reference) : reference_(reference) {}
+  _PyStackRef reference_;
+#endif
+};
+
+#if PY_VERSION_HEX < 0x030E0000
+inline Slot Slot::own(PyObject* owned) { return Slot(owned); }
+inline Slot Slot::number(int number) { return Slot(PyLong_FromLong(number)); }
+inline bool Slot::is_empty() const { return object_ == nullptr; }
+inline PyObject* Slot::get() const { return object_; }
+inline PyObject* Slot::release() const { return object_; }
+inline void Slot::drop() const { Py_XDECREF(object_); }
+inline bool Slot::read_number(int* number) const {
+  if (!PyLong_Check(object_)) return false;
+  *number = static_cast<int>(PyLong_AsLong(object_));
+  return true;
+}
+#else
+/// What a number of the eval loop looks like from outside: an int that no one else has. Borrowed; it lives for ever.
+/// nullptr with a Python error set: no memory.
+PyObject* number_object(int number);
+inline std::vector<PyObject*> number_objects;  ///< by number; nullptr: nobody has looked at it
+
+inline bool is_number_object(PyObject* object) {
+  if (number_objects.empty() || !PyLong_CheckExact(object)) return false;
+  auto* number = reinterpret_cast<PyLongObject*>(object);
+  if (!PyUnstable_Long_IsCompact(number)) return false;
+  const auto index = static_cast<size_t>(PyUnstable_Long_CompactValue(number));
+  return index < number_objects.size() && number_objects[index] == object;
+}
+
+inline Slot Slot::own(PyObject* owned) {
+  if (owned == nullptr) return Slot(PyStackRef_NULL);
+  if (is_number_object(owned)) [[unlikely]]
+    return number(static_cast<int>(PyLong_AsLong(owned)));
+  return Slot(PyStackRef_FromPyObjectSteal(owned));
+}
+inline Slot Slot::number(int number) { return Slot(PyStackRef_TagInt(number)); }
+inline bool Slot::is_empty() const { return PyStackRef_IsNull(reference_); }
+inline PyObject* Slot::get() const {
+  if (PyStackRef_IsTaggedInt(reference_)) [[unlikely]]
+    return number_object(static_cast<int>(PyStackRef_UntagInt(reference_)));
+  return PyStackRef_AsPyObjectBorrow(reference_);
+}
+inline PyObject* Slot::release() const {
+  if (PyStackRef_IsNullOrInt(reference_)) return Py_XNewRef(get());
+  return PyStackRef_AsPyObjectSteal(reference_);
+}
+inline void Slot::drop() const { PyStackRef_XCLOSE(reference_); }
+inline bool Slot::read_number(int* number) const {
+  if (PyStackRef_IsNull(reference_) || (!PyStackRef_IsTaggedInt(reference_) && !PyLong_Check(get()))) return false;
+  *number =
+      static_cast<int>(PyStackRef_IsTaggedInt(reference_) ? PyStackRef_UntagInt(reference_) : PyLong_AsLong(get()));
+  return true;
+}
+#endif
+
+/// The objects in `count` slots side by side, as C functions take them. They may write to the place before the first.
+class Objects {
+ public:
+#if PY_VERSION_HEX < 0x030E0000
+  Objects(Slot* first, int) : objects_(reinterpret_cast<PyObject**>(first)) {}
+#else
+  Objects(Slot* first, int count) : many_(count > kFew ? new PyObject*[count + 1] : nullptr) {
+    objects_ = (count > kFew ? many_.get() : few_) + 1;
+    for (int i = 0; i < count; ++i) objects_[i] = first[i].get();
+  }
+#endif
+  PyObject** data() const { return objects_; }
+
+ private:
+  PyObject** objects_;
+#if PY_VERSION_HEX >= 0x030E0000
+  static constexpr int kFew = 10;
+  PyObject* few_[kFew + 1];
+  std::unique_ptr<PyObject*[]> many_;
+#endif
+};
+
+/// Locals (with cells and free variables), then the stack.
+inline Slot* frame_slots(Frame* frame) {
+  static_assert(sizeof(Slot) == sizeof(frame->localsplus[0]));
+  return reinterpret_cast<Slot*>(frame->localsplus);
+}
+
+inline PyObject* frame_local(Frame* frame, int index) { return frame_slots(frame)[index].get(); }  ///< borrowed
 
 inline PyCodeObject* frame_code(Frame* frame) {
 #if PY_VERSION_HEX < 0x030D0000
   return frame->f_code;
-#else
+#elif PY_VERSION_HEX < 0x030E0000
   return reinterpret_cast<PyCodeObject*>(frame->f_executable);
+#else
+  return reinterpret_cast<PyCodeObject*>(PyStackRef_AsPyObjectBorrow(frame->f_executable));
 #endif
 }
 
 inline PyFunctionObject* frame_function(Frame* frame) {
 #if PY_VERSION_HEX < 0x030C0000
   return frame->f_func;
-#else
+#elif PY_VERSION_HEX < 0x030E0000
   return reinterpret_cast<PyFunctionObject*>(frame->f_funcobj);
+#else
+  return reinterpret_cast<PyFunctionObject*>(PyStackRef_AsPyObjectBorrow(frame->f_funcobj));
 #endif
 }
 
-inline Slot* frame_stack_base(Frame* frame) { return frame->localsplus + frame_code(frame)->co_nlocalsplus; }
+inline Slot* frame_stack_base(Frame* frame) { return frame_slots(frame) + frame_code(frame)->co_nlocalsplus; }
 
 /// Index of the instruction that CPython would execute next.
 inline int frame_next(Frame* frame) {
@@ -114,12 +244,24 @@ inline bool frame_incomplete(Frame* frame) {
 /// Takes the stack pointer out of the frame and hides the depth, as the eval loop does: the collector must not walk a
 /// stack that moves.
 inline Slot* frame_take_stack(Frame* frame) {
-  Slot* top = frame->localsplus + frame->stacktop;
+#if PY_VERSION_HEX < 0x030E0000
+  Slot* top = frame_slots(frame) + frame->stacktop;
   frame->stacktop = -1;
+#else
+  Slot* top = reinterpret_cast<Slot*>(frame->stackpointer);
+  for (Slot* slot = frame_slots(frame); slot < top; ++slot) slot->make_owned();
+  frame->stackpointer = frame->localsplus + frame_code(frame)->co_nlocalsplus;  // who reads locals asks for it
+#endif
   return top;
 }
 
-inline void frame_give_stack(Frame* frame, Slot* top) { frame->stacktop = static_cast<int>(top - frame->localsplus); }
+inline void frame_give_stack(Frame* frame, Slot* top) {
+#if PY_VERSION_HEX < 0x030E0000
+  frame->stacktop = static_cast<int>(top - frame_slots(frame));
+#else
+  frame->stackpointer = frame->localsplus + (top - frame_slots(frame));
+#endif
+}
 
 /// Makes a frame the current one of its thread while C++ executes it.
 class FrameLink {
@@ -173,6 +315,8 @@ class RecursionReserve {
   static bool has_room(PyThreadState* thread) {
 #if PY_VERSION_HEX < 0x030C0000
     return thread->recursion_remaining > 1;
+#elif PY_VERSION_HEX >= 0x030E0000
+    return thread->py_recursion_remaining > 1 && !_Py_ReachedRecursionLimitWithMargin(thread, 1);  // of the C stack
 #else
     return thread->py_recursion_remaining > 1 && thread->c_recursion_remaining > 4;
 #endif
@@ -194,7 +338,9 @@ class RecursionReserve {
     thread->recursion_remaining += frames;
 #else
     thread->py_recursion_remaining += frames;
+#if PY_VERSION_HEX < 0x030E0000
     thread->c_recursion_remaining += 2 * frames;  // PY_EVAL_C_STACK_UNITS
+#endif
 #endif
   }
 
@@ -297,7 +443,8 @@ inline PyObject* frame_generator(Frame* frame) {
 inline Frame* generator_frame(PyObject* generator) {
   auto* object = reinterpret_cast<PyGenObject*>(generator);
   constexpr int kCompleted = 1;
-  return object->gi_frame_state >= kCompleted ? nullptr : reinterpret_cast<Frame*>(object->gi_iframe);
+  auto* frame = reinterpret_cast<Frame*>(reinterpret_cast<char*>(object) + offsetof(PyGenObject, gi_iframe));
+  return object->gi_frame_state >= kCompleted ? nullptr : frame;
 }
 
 /// Nothing of its body has run.
@@ -334,12 +481,82 @@ inline PyObject* take_error() {
 /// What except* does to an exception: match and rest, as new references. 3.13 exports it; what it does to tracebacks
 /// differs between patch releases.
 inline constexpr bool kSplitsGroups = PY_VERSION_HEX >= 0x030D0000;
-inline bool split_by_cpython(PyObject* exception, PyObject* type, PyObject** match, PyObject** rest) {
-#if PY_VERSION_HEX >= 0x030D0000
+inline bool split_by_cpython(Frame* frame, PyObject* exception, PyObject* type, PyObject** match, PyObject** rest) {
+#if PY_VERSION_HEX >= 0x030E0000
+  return _PyEval_ExceptionGroupMatch(frame, exception, type, match, rest) == 0;
+#elif PY_VERSION_HEX >= 0x030D0000
+  (void)frame;
   return _PyEval_ExceptionGroupMatch(exception, type, match, rest) == 0;
 #else
-  (void)exception, (void)type, (void)match, (void)rest;
+  (void)frame, (void)exception, (void)type, (void)match, (void)rest;
   return false;
+#endif
+}
+
+/// What `await object` iterates, as a new reference. Since 3.14 CPython tells in other words what cannot be awaited.
+inline constexpr bool kFindsAwaitables = PY_VERSION_HEX >= 0x030E0000;
+inline PyObject* await_by_cpython(PyObject* object) {
+#if PY_VERSION_HEX >= 0x030E0000
+  return _PyCoro_GetAwaitableIter(object);
+#else
+  (void)object;
+  return nullptr;
+#endif
+}
+
+/// Whether an error about too many values to unpack tells how many there are.
+inline constexpr bool kTellsHowMany = PY_VERSION_HEX >= 0x030E0000;
+
+/// What LOAD_COMMON_CONSTANT (3.14) gives; borrowed.
+inline PyObject* common_constant(PyThreadState* thread, int which) {
+#if PY_VERSION_HEX >= 0x030E0000
+  return thread->interp->common_consts[which];
+#else
+  (void)thread, (void)which;
+  return nullptr;
+#endif
+}
+
+/// The function that makes the annotations of a function, which has one since 3.14.
+inline PyObject** annotate_of(PyFunctionObject* function) {
+#if PY_VERSION_HEX >= 0x030E0000
+  return &function->func_annotate;
+#else
+  (void)function;
+  return nullptr;
+#endif
+}
+
+/// Names that function after the one whose annotations it makes, as patch releases from 3.14.5 on do. False with an
+/// error set.
+inline bool name_annotate(PyFunctionObject* function, PyObject* annotate) {
+#if PY_VERSION_HEX >= 0x030E0000
+  if (Py_Version < 0x030E05C1 || !PyFunction_Check(annotate)) return true;
+  PyObject* name = PyUnicode_FromFormat("%U.__annotate__", function->func_qualname);
+  if (name == nullptr) return false;
+  Py_SETREF(reinterpret_cast<PyFunctionObject*>(annotate)->func_qualname, name);
+#else
+  (void)function, (void)annotate;
+#endif
+  return true;
+}
+
+/// The parts of a t-string (3.14); new references.
+inline PyObject* make_interpolation(PyObject* value, PyObject* text, int conversion, PyObject* spec) {
+#if PY_VERSION_HEX >= 0x030E0000
+  return _PyInterpolation_Build(value, text, conversion, spec);
+#else
+  (void)value, (void)text, (void)conversion, (void)spec;
+  return nullptr;
+#endif
+}
+
+inline PyObject* make_template(PyObject* strings, PyObject* interpolations) {
+#if PY_VERSION_HEX >= 0x030E0000
+  return _PyTemplate_Build(strings, interpolations);
+#else
+  (void)strings, (void)interpolations;
+  return nullptr;
 #endif
 }
 

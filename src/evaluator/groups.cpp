@@ -12,9 +12,9 @@ static PyObject* make_group(PyObject* parts) {
   return PyObject_CallFunction(PyExc_BaseExceptionGroup, "sO", "", parts);
 }
 
-bool split_group(PyObject* exception, PyObject* type, PyObject** match, PyObject** rest) {
+bool split_group(Frame* frame, PyObject* exception, PyObject* type, PyObject** match, PyObject** rest) {
   *match = *rest = nullptr;
-  if (kSplitsGroups) return split_by_cpython(exception, type, match, rest);
+  if (kSplitsGroups) return split_by_cpython(frame, exception, type, match, rest);
   if (exception != Py_None && PyErr_GivenExceptionMatches(exception, type)) {
     if (is_group(exception)) {
       *match = Py_NewRef(exception);

@@ -9,7 +9,7 @@
 namespace magneto::evaluator {
 
 inline constexpr int kFirstMinor = 11;
-inline constexpr int kVersionCount = 3;  ///< 3.11, 3.12, 3.13
+inline constexpr int kVersionCount = 4;  ///< 3.11 - 3.14
 inline constexpr int kAbsent = -1;
 
 using OpcodeHandler = Step (*)(Evaluator&, int argument);
@@ -25,6 +25,8 @@ enum OpcodeFlags : uint8_t {
 
 /// Facts: a callable and the empty place of its `self` are pushed in this order.
 inline constexpr int kNullBelow = 0, kNullAbove = 1;
+/// Facts: what follows ** in a call has its place on the stack even where nothing does.
+inline constexpr int kKeywordsIfAny = 0, kKeywordsAlways = 1;
 
 struct OpcodeRow {
   const char* name;
@@ -62,6 +64,8 @@ Step store_fast_load_fast(Evaluator&, int);
 Step store_fast_store_fast(Evaluator&, int);
 Step delete_fast(Evaluator&, int);
 Step load_assertion_error(Evaluator&, int);
+Step load_common_constant(Evaluator&, int);
+Step load_small_int(Evaluator&, int);
 // Names (opcodes_names.cpp).
 Step load_global(Evaluator&, int);
 Step store_global(Evaluator&, int);
@@ -126,6 +130,7 @@ Step jump_if_true_or_pop(Evaluator&, int);
 Step jump_if_false_or_pop(Evaluator&, int);
 Step get_iter(Evaluator&, int);
 Step for_iter(Evaluator&, int);
+Step for_iter_until(Evaluator&, int);
 Step end_for(Evaluator&, int);
 Step unpack_sequence(Evaluator&, int);
 Step unpack_ex(Evaluator&, int);
@@ -139,6 +144,7 @@ Step check_eg_match(Evaluator&, int);
 Step prep_reraise_star(Evaluator&, int);
 Step before_with(Evaluator&, int);
 Step before_async_with(Evaluator&, int);
+Step load_special(Evaluator&, int);
 Step with_except_start(Evaluator&, int);
 Step stopiteration_error(Evaluator&, int);
 // Builders (opcodes_builders.cpp).
@@ -148,6 +154,8 @@ Step build_set(Evaluator&, int);
 Step build_map(Evaluator&, int);
 Step build_const_key_map(Evaluator&, int);
 Step build_string(Evaluator&, int);
+Step build_interpolation(Evaluator&, int);
+Step build_template(Evaluator&, int);
 Step build_slice(Evaluator&, int);
 Step list_append(Evaluator&, int);
 Step set_add(Evaluator&, int);

@@ -86,7 +86,23 @@ Step build_const_key_map(Evaluator& e, int count) {
 }
 
 Step build_string(Evaluator& e, int count) {
-  return e.finish(count, e.semantics().join(e.activation(), e.top() - count, count));
+  const Objects pieces(e.top() - count, count);
+  return e.finish(count, e.semantics().join(e.activation(), pieces.data(), count));
+}
+
+// The parts of a t-string.
+Step build_interpolation(Evaluator& e, int argument) {
+  if (Step step = e.ask(); step != Step::kNext) return step;
+  const bool has_spec = (argument & 1) != 0;
+  const int count = has_spec ? 3 : 2;
+  static PyObject* const empty = PyUnicode_InternFromString("");
+  PyObject* spec = has_spec ? e.peek(1) : empty;
+  return built(e, count, make_interpolation(e.peek(count), e.peek(count - 1), argument >> 2, spec));
+}
+
+Step build_template(Evaluator& e, int) {
+  if (Step step = e.ask(); step != Step::kNext) return step;
+  return built(e, 2, make_template(e.peek(2), e.peek(1)));
 }
 
 Step build_slice(Evaluator& e, int count) {

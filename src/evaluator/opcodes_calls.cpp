@@ -12,7 +12,8 @@ static Step call_with(Evaluator& e, int count, PyObject* keywords, int above) {
   bool is_method = e.peek(depth + 2) != nullptr && e.peek(depth + 1) != nullptr;
   int total = count + is_method;
   size_t positional = total - (keywords != nullptr ? PyTuple_GET_SIZE(keywords) : 0);
-  PyObject* result = e.semantics().call(e.activation(), e.callable(depth + 1), e.top() - above - total,
+  const Objects arguments(e.top() - above - total, total);
+  PyObject* result = e.semantics().call(e.activation(), e.callable(depth + 1), arguments.data(),
                                         positional | PY_VECTORCALL_ARGUMENTS_OFFSET, keywords);
   if (result == nullptr || result == kStop) return e.failed(result);
   e.replace(depth + 2, result);
@@ -36,7 +37,7 @@ static Step convert_arguments(Evaluator& e, PyObject* callable, int depth) {
   Py_DECREF(list);
   if (tuple == nullptr) return e.failed(status);
   e.semantics().made(e.activation(), tuple);
-  e.slot(depth) = tuple;
+  e.slot(depth) = Slot::own(tuple);
   Py_DECREF(given);
   return Step::kNext;
 }
@@ -53,15 +54,16 @@ static Step convert_keywords(Evaluator& e, PyObject* callable, int depth) {
     Py_DECREF(dict);
     return e.failed(status);
   }
-  e.slot(depth) = dict;
+  e.slot(depth) = Slot::own(dict);
   Py_DECREF(given);
   return Step::kNext;
 }
 
 // The converted arguments go back to the stack at once, so that a stop at the call itself does not convert them twice.
 Step call_function_ex(Evaluator& e, int argument) {
-  bool has_keywords = (argument & 1) != 0;
-  int depth = has_keywords ? 2 : 1;
+  const bool has_place = e.fact() == kKeywordsAlways || (argument & 1) != 0;
+  const bool has_keywords = has_place && e.peek(1) != nullptr;
+  int depth = has_place ? 2 : 1;
   PyObject* callable = e.callable(depth + 1);
   if (has_keywords)
     if (Step step = convert_keywords(e, callable, 1); step != Step::kNext) return step;
@@ -94,12 +96,14 @@ Step make_function(Evaluator& e, int parts) {
 Step set_function_attribute(Evaluator& e, int part) {
   auto* function = reinterpret_cast<PyFunctionObject*>(e.pop());
   PyObject* value = e.pop();
-  PyObject** place = part == 8   ? &function->func_closure
+  PyObject** place = part == 16  ? annotate_of(function)
+                     : part == 8 ? &function->func_closure
                      : part == 4 ? &function->func_annotations
                      : part == 2 ? &function->func_kwdefaults
                                  : &function->func_defaults;
   *place = value;  // empty until now
   e.push(reinterpret_cast<PyObject*>(function));
+  if (part == 16 && !name_annotate(function, value)) return Step::kError;
   return made_function(e);
 }
 

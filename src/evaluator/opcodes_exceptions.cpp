@@ -4,6 +4,7 @@
 #include "evaluator/errors.h"
 #include "evaluator/groups.h"
 #include "evaluator/opcodes.h"
+#include "evaluator/ref.h"
 
 namespace magneto::evaluator::op {
 
@@ -80,12 +81,12 @@ Step raise_varargs(Evaluator& e, int count) {
 
 Step reraise(Evaluator& e, int depth) {
   if (depth > 0) {  // the line of the traceback is the one that raised first
-    PyObject* last = e.peek(depth + 1);
-    if (!PyLong_Check(last)) {
+    int last;
+    if (!e.slot(depth + 1).read_number(&last)) {
       PyErr_SetString(PyExc_SystemError, "lasti is not an int");
       return Step::kError;
     }
-    frame_set_current(e.frame(), static_cast<int>(PyLong_AsLong(last)));
+    frame_set_current(e.frame(), last);
   }
   set_error(Py_NewRef(e.peek(1)));
   return Step::kReraise;
@@ -120,7 +121,7 @@ Step check_eg_match(Evaluator& e, int) {
   if (Step step = e.ask(); step != Step::kNext) return step;
   if (!check_caught_type(e.peek(1), true)) return Step::kError;
   PyObject *match, *rest;
-  if (!split_group(e.peek(2), e.peek(1), &match, &rest)) {
+  if (!split_group(e.frame(), e.peek(2), e.peek(1), &match, &rest)) {
     Py_XDECREF(match);
     Py_XDECREF(rest);
     return Step::kError;
@@ -170,6 +171,22 @@ static Step enter_with(Evaluator& e, PyObject* enter_name, PyObject* exit_name, 
   return Step::kNext;
 }
 
+/// Says which method a with statement misses, and whether the other kind of with statement would do.
+static void raise_no_manager(PyObject* manager, const char* missing, bool is_async) {
+  const auto has = [&](const char* method) {
+    const Ref name = Ref::take(PyUnicode_InternFromString(method));
+    PyObject* found = name ? _PyType_Lookup(Py_TYPE(manager), name.get()) : nullptr;
+    return found != nullptr && Py_TYPE(found)->tp_descr_get != nullptr;
+  };
+  const bool has_other = is_async ? has("__enter__") && has("__exit__") : has("__aenter__") && has("__aexit__");
+  PyErr_Format(PyExc_TypeError, "'%T' object does not support the %scontext manager protocol (missed %s method)%s",
+               manager, is_async ? "asynchronous " : "", missing,
+               !has_other ? ""
+               : is_async ? " but it supports the context manager protocol. Did you mean to use 'with'?"
+                          : " but it supports the asynchronous context manager protocol. Did you mean to use "
+                            "'async with'?");
+}
+
 Step before_with(Evaluator& e, int) {
   static PyObject* const enter = PyUnicode_InternFromString("__enter__");
   static PyObject* const exit = PyUnicode_InternFromString("__exit__");
@@ -185,13 +202,31 @@ Step before_async_with(Evaluator& e, int) {
       "'%.200s' object does not support the asynchronous context manager protocol (missed __aexit__ method)");
 }
 
+// Since 3.14 the parts of entering are instructions of their own. The recorder knows them by their old names.
+Step load_special(Evaluator& e, int which) {
+  constexpr const char* kNames[] = {"__enter__", "__exit__", "__aenter__", "__aexit__"};
+  const bool is_async = which >= 2;
+  if (Step step = e.ask(is_async ? "BEFORE_ASYNC_WITH" : "BEFORE_WITH"); step != Step::kNext) return step;
+  PyObject* manager = e.peek(1);
+  const Ref name = Ref::take(PyUnicode_InternFromString(kNames[which]));
+  PyObject* found = e.semantics().load_special(e.activation(), manager, name.get());
+  if (found == nullptr && !PyErr_Occurred()) raise_no_manager(manager, kNames[which], is_async);
+  if (found == nullptr || found == kStop) return e.failed(found);
+  e.drop(1);
+  e.push_callable(found);
+  return Step::kNext;
+}
+
 Step with_except_start(Evaluator& e, int) {
   PyObject* exception = e.peek(1);
   PyObject* traceback = PyException_GetTraceback(exception);
-  PyObject* room[4] = {nullptr, reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception,
+  // The row's fact is the depth of the exit method. Where there is a place for its `self`, that is above it.
+  PyObject* self = e.fact() == 5 ? e.peek(4) : nullptr;
+  PyObject* room[5] = {nullptr, self, reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception,
                        traceback != nullptr ? traceback : Py_None};
-  PyObject* result =
-      e.semantics().call(e.activation(), e.peek(4), room + 1, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+  const int count = self != nullptr ? 4 : 3;
+  PyObject* result = e.semantics().call(e.activation(), e.peek(e.fact()), room + 5 - count,
+                                        static_cast<size_t>(count) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
   Py_XDECREF(traceback);
   return e.finish(0, result);
 }

@@ -78,6 +78,7 @@ static unaryfunc async_slot(PyObject* object, unaryfunc PyAsyncMethods::*slot) {
 
 /// What `await object` iterates; new reference.
 static PyObject* await_iterator(PyObject* object) {
+  if (kFindsAwaitables) return await_by_cpython(object);
   if (is_coroutine(object)) return Py_NewRef(object);
   unaryfunc await = async_slot(object, &PyAsyncMethods::am_await);
   if (await == nullptr) {

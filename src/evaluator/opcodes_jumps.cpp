@@ -63,7 +63,7 @@ Step jump_if_false_or_pop(Evaluator& e, int distance) { return jump_or_pop(e, fa
 
 Step get_iter(Evaluator& e, int) { return e.finish(1, e.semantics().iter(e.activation(), e.peek(1))); }
 
-Step for_iter(Evaluator& e, int distance) {
+static Step iterate(Evaluator& e, int distance, bool ends_it) {
   PyObject* value = e.semantics().next(e.activation(), e.peek(1));
   if (value == kStop) return Step::kStop;
   if (value != nullptr) {
@@ -71,10 +71,13 @@ Step for_iter(Evaluator& e, int distance) {
     return Step::kNext;
   }
   if (PyErr_Occurred()) return Step::kError;
-  e.drop(1);
+  if (ends_it) e.drop(1);
   e.jump(distance + e.fact());
   return Step::kNext;
 }
+
+Step for_iter(Evaluator& e, int distance) { return iterate(e, distance, true); }
+Step for_iter_until(Evaluator& e, int distance) { return iterate(e, distance, false); }  // POP_ITER ends it
 
 Step end_for(Evaluator& e, int) {
   e.drop(2);

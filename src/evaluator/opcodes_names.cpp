@@ -43,6 +43,16 @@ Step load_assertion_error(Evaluator& e, int) {
   return Step::kNext;
 }
 
+Step load_common_constant(Evaluator& e, int which) {
+  e.push(Py_NewRef(common_constant(e.thread(), which)));
+  return Step::kNext;
+}
+
+Step load_small_int(Evaluator& e, int number) {
+  e.push(PyLong_FromLong(number));
+  return Step::kNext;
+}
+
 static Step unbound(Evaluator& e, int local) {
   raise_unbound(e.code(), local);
   return Step::kError;
@@ -64,12 +74,13 @@ Step load_fast_load_fast(Evaluator& e, int locals) {
 }
 
 Step load_fast_and_clear(Evaluator& e, int local) {
-  e.push(std::exchange(e.local(local), nullptr));  // nullptr is legal: a comprehension's variable saves what was there
+  // It may be empty: a comprehension's variable saves what was there.
+  e.push_slot(std::exchange(e.local_slot(local), Slot::own(nullptr)));
   return Step::kNext;
 }
 
 Step store_fast(Evaluator& e, int local) {
-  e.set_local(local, e.pop());
+  e.store_local(local, e.pop_slot());
   return Step::kNext;
 }
 
@@ -142,7 +153,7 @@ Step make_cell(Evaluator& e, int local) {
 Step copy_free_vars(Evaluator& e, int count) {
   PyObject* closure = e.activation().function()->func_closure;
   int first = e.code()->co_nlocalsplus - count;
-  for (int i = 0; i < count; ++i) e.local(first + i) = Py_NewRef(PyTuple_GET_ITEM(closure, i));
+  for (int i = 0; i < count; ++i) e.local_slot(first + i) = Slot::own(Py_NewRef(PyTuple_GET_ITEM(closure, i)));
   return Step::kNext;
 }
 

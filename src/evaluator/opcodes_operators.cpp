@@ -6,6 +6,8 @@ namespace magneto::evaluator::op {
 Step unary(Evaluator& e, int) { return e.finish(1, e.semantics().unary(e.activation(), e.fact(), e.peek(1))); }
 
 Step binary_op(Evaluator& e, int which) {
+  constexpr int kItem = 26;  // an instruction of its own before 3.14
+  if (which == kItem) return binary_subscr(e, 0);
   return e.finish(2, e.semantics().binary(e.activation(), which, e.peek(2), e.peek(1)));
 }
 

@@ -213,7 +213,12 @@ PyObject* Semantics::join(Activation&, PyObject* const* pieces, int count) {
 PyObject* Semantics::iter(Activation&, PyObject* object) { return PyObject_GetIter(object); }
 
 PyObject* Semantics::next(Activation&, PyObject* iterator) {
-  PyObject* value = Py_TYPE(iterator)->tp_iternext(iterator);
+  const iternextfunc step = Py_TYPE(iterator)->tp_iternext;
+  if (step == nullptr) {  // somebody put it into the frame of a generator
+    PyErr_Format(PyExc_TypeError, "'%.100s' object is not an iterator", Py_TYPE(iterator)->tp_name);
+    return nullptr;
+  }
+  PyObject* value = step(iterator);
   if (value == nullptr && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_StopIteration)) PyErr_Clear();
   return value;
 }
@@ -324,10 +329,21 @@ static int take_rest(PyObject* iterator, int before, int after, PyObject** items
   return -1;
 }
 
-static int take_nothing_more(PyObject* iterator, int before) {
+/// Of a container whose size nobody can have redefined; else 0.
+static Py_ssize_t known_size(PyObject* object) {
+  if (PyDict_CheckExact(object)) return PyDict_GET_SIZE(object);
+  return PyList_CheckExact(object) || PyTuple_CheckExact(object) ? Py_SIZE(object) : 0;
+}
+
+static int take_nothing_more(PyObject* sequence, PyObject* iterator, int before) {
   PyObject* more = PyIter_Next(iterator);
   if (more == nullptr) return PyErr_Occurred() ? -1 : 0;
   Py_DECREF(more);
+  const Py_ssize_t size = kTellsHowMany ? known_size(sequence) : 0;
+  if (size > before) {
+    PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d, got %zd)", before, size);
+    return -1;
+  }
   PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d)", before);
   return -1;
 }
@@ -342,7 +358,8 @@ int Semantics::unpack(Activation&, PyObject* sequence, int before, int after, Py
   int taken = take_items(iterator, before, items);
   int status = -1;
   if (taken == before)
-    status = after < 0 ? take_nothing_more(iterator, before) : take_rest(iterator, before, after, items + before);
+    status =
+        after < 0 ? take_nothing_more(sequence, iterator, before) : take_rest(iterator, before, after, items + before);
   else if (taken >= 0 && after < 0)
     PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected %d, got %d)", before, taken);
   else if (taken >= 0)

@@ -43,11 +43,11 @@ bool Evaluator::unwind(Step how) {
   }
   if (!found) return false;
 
-  while (top() > frame_stack_base(frame()) + handler.depth) Py_XDECREF(pop());
+  while (top() > frame_stack_base(frame()) + handler.depth) pop_slot().drop();
   if (handler.wants_last) {
-    PyObject* last = PyLong_FromLong(frame_current(frame()));  // not at(): RERAISE moves it back to the first raise
-    if (last == nullptr) return unwind(Step::kReraise);
-    push(last);
+    const Slot last = Slot::number(frame_current(frame()));  // not at(): RERAISE moves it back to the first raise
+    if (last.is_empty()) return unwind(Step::kReraise);
+    push_slot(last);
   }
   PyObject* exception = take_error();
   push(exception);

@@ -384,7 +384,7 @@ Recipe RecipeWriter::write_generator(PyObject* object) {
   const int count = code->co_argcount + code->co_kwonlyargcount + ((code->co_flags & CO_VARARGS) != 0) +
                     ((code->co_flags & CO_VARKEYWORDS) != 0);
   for (int i = 0; i < count; ++i) {
-    PyObject* const local = frame->localsplus[i];
+    PyObject* const local = frame_local(frame, i);
     const bool is_cell = (_PyLocals_GetKind(code->co_localspluskinds, i) & CO_FAST_CELL) != 0;
     recipe.parts.push_back(write(is_cell && local ? PyCell_GET(local) : local));
   }

@@ -559,6 +559,72 @@ def bad_raises():
     return out
 
 
+def annotated():
+    out = []
+
+    def inner(a: int, *rest: tuple, k: str = "k") -> list:
+        return a, rest, k
+
+    class Record:
+        x: int = 1
+        if not out:
+            y: str
+    out.append((inner(1), inner.__annotations__, inner.__kwdefaults__, Record.__annotations__))
+    try:
+        class Broken:
+            z: missing_type
+        out.append(Broken.__annotations__)
+    except NameError as e:
+        out.append((str(e), e.name))
+    return out
+
+
+def managers_that_miss_a_method():
+    class Half:
+        def __enter__(self):
+            return self
+
+    class Other:
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *exc):
+            pass
+    out = []
+    for manager in (Half(), Other(), 3):
+        try:
+            with manager:
+                out.append("entered")
+        except (TypeError, AttributeError) as e:
+            out.append(str(e))
+
+    async def enter(manager):
+        async with manager:
+            out.append("entered")
+    for manager in (Half(), Other(), 3):
+        try:
+            enter(manager).send(None)
+        except (TypeError, AttributeError, StopIteration) as e:
+            out.append((type(e).__name__, str(e)))
+    return out
+
+
+if sys.version_info >= (3, 14):
+    exec("""
+def templates():
+    x, spec = 3, ".2f"
+    plain, wide = t"a {x} b{x!r:>{x}}", t"{x + 1:{spec}}{Point(2)!s}"
+    parts = [(i.value if i.expression != "Point(2)" else i.conversion, i.expression, i.conversion, i.format_spec)
+             for template in (plain, wide) for i in template.interpolations]
+    try:
+        t"{x:{1 / 0}}"
+    except ZeroDivisionError as e:
+        parts.append(list(lines(e.__traceback__)))
+    joined = t"" + t"{x=}"
+    return plain.strings, wide.strings, parts, joined.strings, joined.values
+""")
+
+
 PROGRAMS = [value for name, value in list(globals().items())
             if callable(value) and not isinstance(value, type) and name not in ("log", "lines")]
 CLASSES = [Manager, Point, Shifted, Finalized]

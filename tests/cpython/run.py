@@ -38,7 +38,7 @@ MODULES = """
     test_dynamic test_type_annotations test_metaclass test_generator_stop test_subclassinit test_slice test_bool
     test_concurrent_futures test_context test_reprlib test_userdict test_abc test_import.__init__ test_importlib.test_util
     test_argparse test_configparser test_textwrap test_pprint test_doctest test_pdb test_type_params test_type_aliases
-    test_monitoring
+    test_monitoring test_tstring test_string.test_templatelib test_annotationlib
 """.split()
 
 # (test, reason). A test stands here only if the difference cannot matter to a user.
@@ -52,6 +52,14 @@ def load(path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module if hasattr(module, "run_all_frames") else module._testing
+
+
+def is_here(name):
+    """Whether this version has the test module."""
+    try:
+        return importlib.util.find_spec("test." + name.removesuffix(".__init__")) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def flatten(suite):
@@ -170,8 +178,8 @@ def main():
         arguments.timeout = min(arguments.timeout, 60.0)
     with tempfile.TemporaryDirectory() as arguments.folder:
         for name in arguments.names or MODULES:
-            if importlib.util.find_spec("test." + name.split(".")[0]) is None:
-                continue  # not in this version
+            if not is_here(name):
+                continue
             if end and time.time() > end:
                 break
             compare(arguments, name, totals)

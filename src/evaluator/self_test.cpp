@@ -190,7 +190,7 @@ const char* unsupported_interpreter() {
   if (!tested) {
     tested = true;
     std::string version = "CPython " + std::to_string(PY_MAJOR_VERSION) + "." + std::to_string(PY_MINOR_VERSION);
-    constexpr int kLastTested = 13;  // of those on which whole programs have run
+    constexpr int kLastTested = 13;  // whole programs have run on; the evaluator knows later ones
     const bool is_tested = PY_MINOR_VERSION <= kLastTested || getenv("MAGNETO_UNTESTED_PYTHON") != nullptr;
     if (kVersionColumn < 0 || !is_tested) {
       why = version + " is not known to magneto: functions run as they are, uncompiled";

@@ -77,18 +77,27 @@ int Activation::stack_depth() const { return static_cast<int>(top_ - frame_stack
 
 PyObject* Activation::local(int index) const { return frame_local(frame_, index); }
 
-PyObject* Activation::stack(int index) const { return frame_stack_base(frame_)[index].get(); }
-
-/// Stored first: a finalizer of the old value may look at the frame.
-static void store(Slot& slot, PyObject* owned) {
-  const Slot old = slot;
-  slot = Slot::own(owned);
-  old.drop();
+PyObject* Activation::stack(int index) const {
+  Slot& slot = frame_stack_base(frame_)[index];
+  slot.make_owned();
+  return slot.get();
 }
 
-void Activation::set_local(int index, PyObject* owned) { store(frame_slots(frame_)[index], owned); }
+void Activation::own_stack() {
+  for (Slot* slot = frame_stack_base(frame_); slot < top_; ++slot) slot->make_owned();
+}
 
-void Activation::set_stack(int index, PyObject* owned) { store(frame_stack_base(frame_)[index], owned); }
+void Activation::set_semantics(Semantics& semantics) {
+  semantics_ = &semantics;
+  if (!may_borrow()) own_stack();
+}
+
+void Activation::set_local(int index, PyObject* owned) {
+  own_stack();  // of what this local has lent
+  frame_slots(frame_)[index].put(Slot::own(owned));
+}
+
+void Activation::set_stack(int index, PyObject* owned) { frame_stack_base(frame_)[index].put(Slot::own(owned)); }
 
 int Activation::call_operands() const {
   const Instruction& instruction = text_->instructions[next_];

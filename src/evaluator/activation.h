@@ -92,9 +92,10 @@ class Activation {
   int current_line() const;  ///< of the instruction at next(); 0: unknown
 
   Semantics& semantics() const { return *semantics_; }
-  void set_semantics(Semantics& semantics) { semantics_ = &semantics; }
+  void set_semantics(Semantics& semantics);
 
-  // Slots. Locals (with cells and free variables) come first, then the stack. Owned references; nullptr is legal.
+  // Slots. Locals (with cells and free variables) come first, then the stack. nullptr is legal. Whoever looks at an
+  // entry of the stack, or writes to a slot, finds references that are owned: the recorder counts them.
   int local_count() const;
   int stack_depth() const;
   PyObject* local(int index) const;  ///< borrowed
@@ -127,6 +128,9 @@ class Activation {
 
  private:
   friend class Evaluator;
+  /// Whether instructions may leave references on the stack that are borrowed from locals, as CPython's do.
+  bool may_borrow() const { return semantics_ == &plain_semantics(); }
+  void own_stack();
   void enter();  ///< becomes the innermost one of its thread
   void leave();
 

@@ -66,12 +66,10 @@ class Evaluator {
   // Slots. References are owned by the slots; peek and local are borrowed.
   PyObject* local(int index) { return local_slot(index).get(); }
   Slot& local_slot(int index) { return frame_slots(frame())[index]; }
-  void set_local(int index, PyObject* owned) { store_local(index, Slot::own(owned)); }
-  void store_local(int index, Slot owned) {
-    const Slot old = local_slot(index);
-    local_slot(index) = owned;  // stored first: a finalizer of the old value may look at the frame
-    old.drop();
-  }
+  void set_local(int index, PyObject* owned) { local_slot(index).put(Slot::own(owned)); }
+  void store_local(int index, Slot slot) { local_slot(index).put(slot); }
+  void set_slot(int depth, PyObject* owned) { slot(depth).put(Slot::own(owned)); }
+  bool may_borrow() const { return activation_.may_borrow(); }
   Slot* top() { return activation_.top_; }
   PyObject* peek(int depth) { return slot(depth).get(); }  ///< 1 is the top
   Slot& slot(int depth) { return activation_.top_[-depth]; }

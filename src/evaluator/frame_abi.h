@@ -69,7 +69,7 @@ namespace magneto::evaluator {
 using Frame = _PyInterpreterFrame;
 
 /// One place of a frame: an owned reference or nothing. Since 3.14 it is tagged: for immortal objects, for references
-/// that are borrowed from a local (frame_take_stack makes them owned), and for the plain number that stands where an
+/// that are borrowed from a local which stays as it is meanwhile, and for the plain number that stands where an
 /// exception was raised. Copying a Slot moves the reference: who has it is the caller's business.
 class Slot {
  public:
@@ -79,6 +79,11 @@ class Slot {
   PyObject* get() const;      ///< borrowed; nullptr: empty
   PyObject* release() const;  ///< as an owned reference, which is no longer the slot's
   void drop() const;          ///< gives up the reference
+  Slot again() const;         ///< one more reference of the same kind
+  Slot lend() const;          ///< one that is borrowed from this slot, where the version knows such
+  void make_owned();
+  /// Takes over what `slot` holds, and gives up what was here: last, since a finalizer may look at the frame.
+  void put(Slot slot);
   /// The number that was put there by number().
   bool read_number(int* number) const;
 
@@ -87,8 +92,6 @@ class Slot {
   explicit Slot(PyObject* object) : object_(object) {}
   PyObject* object_;
 #else
-  void make_owned() { reference_ = PyStackRef_MakeHeapSafe(reference_); }
-
  private:
   explicit Slot(_PyStackRef reference) : reference_(reference) {}
   _PyStackRef reference_;
@@ -102,6 +105,9 @@ inline bool Slot::is_empty() const { return object_ == nullptr; }
 inline PyObject* Slot::get() const { return object_; }
 inline PyObject* Slot::release() const { return object_; }
 inline void Slot::drop() const { Py_XDECREF(object_); }
+inline Slot Slot::again() const { return Slot(Py_XNewRef(object_)); }
+inline Slot Slot::lend() const { return again(); }
+inline void Slot::make_owned() {}
 inline bool Slot::read_number(int* number) const {
   if (!PyLong_Check(object_)) return false;
   *number = static_cast<int>(PyLong_AsLong(object_));
@@ -139,6 +145,9 @@ inline PyObject* Slot::release() const {
   return PyStackRef_AsPyObjectSteal(reference_);
 }
 inline void Slot::drop() const { PyStackRef_XCLOSE(reference_); }
+inline Slot Slot::again() const { return is_empty() ? *this : Slot(PyStackRef_DUP(reference_)); }
+inline Slot Slot::lend() const { return Slot(PyStackRef_Borrow(reference_)); }
+inline void Slot::make_owned() { reference_ = PyStackRef_MakeHeapSafe(reference_); }
 inline bool Slot::read_number(int* number) const {
   if (PyStackRef_IsNull(reference_) || (!PyStackRef_IsTaggedInt(reference_) && !PyLong_Check(get()))) return false;
   *number =
@@ -146,6 +155,12 @@ inline bool Slot::read_number(int* number) const {
   return true;
 }
 #endif
+
+inline void Slot::put(Slot slot) {
+  const Slot before = *this;
+  *this = slot;
+  before.drop();
+}
 
 /// The objects in `count` slots side by side, as C functions take them. They may write to the place before the first.
 class Objects {
@@ -249,7 +264,6 @@ inline Slot* frame_take_stack(Frame* frame) {
   frame->stacktop = -1;
 #else
   Slot* top = reinterpret_cast<Slot*>(frame->stackpointer);
-  for (Slot* slot = frame_slots(frame); slot < top; ++slot) slot->make_owned();
   frame->stackpointer = frame->localsplus + frame_code(frame)->co_nlocalsplus;  // who reads locals asks for it
 #endif
   return top;

@@ -28,11 +28,11 @@ static constexpr OpcodeRow kRows[] = {
     {"LOAD_CONST",                   {{100, 100, 83, 82}},    load_const,             kQuiet},
     {"LOAD_SMALL_INT",               {{-1, -1, -1, 94}},      load_small_int,         kQuiet},
     {"LOAD_FAST",                    {{124, 124, 85, 84}},    load_fast,              kQuiet},
-    {"LOAD_FAST_BORROW",             {{-1, -1, -1, 86}},      load_fast,              kQuiet},  // all slots of our frames own what they hold
+    {"LOAD_FAST_BORROW",             {{-1, -1, -1, 86}},      load_fast_borrow,       kQuiet},
     {"LOAD_FAST_CHECK",              {{-1, 127, 87, 88}},     load_fast,              kQuiet},
     {"LOAD_CLOSURE",                 {{136, 136, -1, -1}},    load_fast,              kQuiet},
     {"LOAD_FAST_LOAD_FAST",          {{-1, -1, 88, 89}},      load_fast_load_fast,    kQuiet},
-    {"LOAD_FAST_BORROW_LOAD_FAST_BORROW", {{-1, -1, -1, 87}}, load_fast_load_fast, kQuiet},
+    {"LOAD_FAST_BORROW_LOAD_FAST_BORROW", {{-1, -1, -1, 87}}, load_fast_borrow_load_fast_borrow, kQuiet},
     {"LOAD_FAST_AND_CLEAR",          {{-1, 143, 86, 85}},     load_fast_and_clear,    kQuiet},
     {"STORE_FAST",                   {{125, 125, 110, 112}},  store_fast},
     {"STORE_FAST_LOAD_FAST",         {{-1, -1, 111, 113}},    store_fast_load_fast},

@@ -57,6 +57,8 @@ Step copy(Evaluator&, int);
 Step swap(Evaluator&, int);
 Step load_const(Evaluator&, int);
 Step load_fast(Evaluator&, int);
+Step load_fast_borrow(Evaluator&, int);
+Step load_fast_borrow_load_fast_borrow(Evaluator&, int);
 Step load_fast_and_clear(Evaluator&, int);
 Step load_fast_load_fast(Evaluator&, int);
 Step store_fast(Evaluator&, int);

@@ -37,8 +37,7 @@ static Step convert_arguments(Evaluator& e, PyObject* callable, int depth) {
   Py_DECREF(list);
   if (tuple == nullptr) return e.failed(status);
   e.semantics().made(e.activation(), tuple);
-  e.slot(depth) = Slot::own(tuple);
-  Py_DECREF(given);
+  e.set_slot(depth, tuple);
   return Step::kNext;
 }
 
@@ -54,8 +53,7 @@ static Step convert_keywords(Evaluator& e, PyObject* callable, int depth) {
     Py_DECREF(dict);
     return e.failed(status);
   }
-  e.slot(depth) = Slot::own(dict);
-  Py_DECREF(given);
+  e.set_slot(depth, dict);
   return Step::kNext;
 }
 

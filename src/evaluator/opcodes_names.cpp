@@ -24,7 +24,7 @@ Step push_null(Evaluator& e, int) {
 }
 
 Step copy(Evaluator& e, int depth) {
-  e.push(Py_XNewRef(e.peek(depth)));
+  e.push_slot(e.slot(depth).again());
   return Step::kNext;
 }
 
@@ -71,6 +71,22 @@ Step load_fast_load_fast(Evaluator& e, int locals) {
     if (e.local(local) == nullptr) return unbound(e, local);
   load_fast(e, locals >> 4);
   return load_fast(e, locals & 15);
+}
+
+// CPython's compiler has seen that the local stays as it is for as long as the reference is on the stack.
+Step load_fast_borrow(Evaluator& e, int local) {
+  if (!e.may_borrow()) return load_fast(e, local);
+  if (e.local_slot(local).is_empty()) return unbound(e, local);
+  e.push_slot(e.local_slot(local).lend());
+  return Step::kNext;
+}
+
+Step load_fast_borrow_load_fast_borrow(Evaluator& e, int locals) {
+  if (!e.may_borrow()) return load_fast_load_fast(e, locals);
+  for (int local : {locals >> 4, locals & 15})
+    if (e.local_slot(local).is_empty()) return unbound(e, local);
+  load_fast_borrow(e, locals >> 4);
+  return load_fast_borrow(e, locals & 15);
 }
 
 Step load_fast_and_clear(Evaluator& e, int local) {

@@ -559,6 +559,28 @@ def bad_raises():
     return out
 
 
+def locals_spread_in_calls():
+    class Mapping:
+        def keys(self):
+            return ["scale", "rest"]
+
+        def __getitem__(self, key):
+            return log(key) * 2
+
+    def take(a, b=0, *c, scale=1, rest=2):
+        return a, b, c, scale, rest
+    values, mapping, text, missing = [Finalized("v"), 2, 3], Mapping(), "xy", 4
+    out = [take(*values, **mapping)[1:], take(*text, **mapping), take(*values[1:], *text), len(values)]
+    for spread in (lambda: take(*missing), lambda: take(**missing), lambda: take(1, **mapping, **mapping)):
+        try:
+            spread()
+        except TypeError as e:
+            out.append(str(e).replace("locals_spread_in_calls.<locals>.", ""))
+    kept = values
+    values = take(*kept, *kept)
+    return out, len(values), kept[1:]
+
+
 def annotated():
     out = []
 

@@ -68,6 +68,14 @@ def test_memory_and_reference_counts_stay_flat():
     assert memory < 512
 
 
+def test_references_are_counted_as_in_cpython():
+    def program():
+        thing = object()
+        kept = [thing, sys.getrefcount(thing)]
+        return kept[1], [sys.getrefcount(thing) for _ in range(2)], sys.getrefcount(kept)
+    assert evaluated(program) == program()
+
+
 def test_a_frame_that_nobody_disturbs_is_never_handed_over():
     def program():
         with programs.Manager("m", True):

@@ -50,6 +50,7 @@ PyAPI_FUNC(int) _PyEval_ExceptionGroupMatch(PyObject*, PyObject*, PyObject**, Py
 PyAPI_FUNC(int) _PyEval_ExceptionGroupMatch(_PyInterpreterFrame*, PyObject*, PyObject*, PyObject**, PyObject**);
 PyAPI_FUNC(PyObject*) _PyInterpolation_Build(PyObject*, PyObject*, int, PyObject*);
 PyAPI_FUNC(PyObject*) _PyTemplate_Build(PyObject*, PyObject*);
+PyAPI_FUNC(PyObject*) _PyTuple_FromStackRefStealOnSuccess(const union _PyStackRef*, Py_ssize_t);
 PyAPI_FUNC(PyObject*) _PyCoro_GetAwaitableIter(PyObject*);
 PyAPI_FUNC(PyObject*) _PyUnicode_JoinArray(PyObject*, PyObject* const*, Py_ssize_t);
 PyAPI_FUNC(PyObject*) _PyList_Extend(PyListObject*, PyObject*);
@@ -183,6 +184,18 @@ class Objects {
   std::unique_ptr<PyObject*[]> many_;
 #endif
 };
+
+/// A tuple that takes over what `count` slots hold; nullptr with an error set: it has taken nothing. The collector need
+/// not follow every tuple, and CPython knows which (3.14).
+inline PyObject* make_tuple(Slot* first, int count) {
+#if PY_VERSION_HEX >= 0x030E0000
+  return _PyTuple_FromStackRefStealOnSuccess(reinterpret_cast<_PyStackRef*>(first), count);
+#else
+  PyObject* tuple = PyTuple_New(count);
+  for (int i = 0; tuple != nullptr && i < count; ++i) PyTuple_SET_ITEM(tuple, i, first[i].release());
+  return tuple;
+#endif
+}
 
 /// Locals (with cells and free variables), then the stack.
 inline Slot* frame_slots(Frame* frame) {

@@ -11,9 +11,9 @@ static Step built(Evaluator& e, int count, PyObject* object) {
 }
 
 Step build_tuple(Evaluator& e, int count) {
-  PyObject* tuple = PyTuple_New(count);
+  PyObject* tuple = make_tuple(e.top() - count, count);
   if (tuple == nullptr) return Step::kError;
-  for (int i = count; i-- > 0;) PyTuple_SET_ITEM(tuple, i, e.pop());
+  for (int i = 0; i < count; ++i) e.pop_slot();  // the tuple has them
   return built(e, 0, tuple);
 }
 

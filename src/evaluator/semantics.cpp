@@ -240,14 +240,13 @@ PyObject* Semantics::call_ex(Activation&, PyObject* callable, PyObject* args, Py
 
 PyObject* Semantics::import_name(Activation& self, PyObject* name, PyObject* fromlist, PyObject* level) {
   static PyObject* const import_key = PyUnicode_InternFromString("__import__");
-  PyObject* import = PyDict_GetItemWithError(self.frame()->f_builtins, import_key);
+  PyObject* import = look_up(self.frame()->f_builtins, import_key);
   if (import == nullptr) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_ImportError, "__import__ not found");
     return nullptr;
   }
   PyObject* locals = self.frame()->f_locals;
   PyObject* arguments[] = {name, self.frame()->f_globals, locals != nullptr ? locals : Py_None, fromlist, level};
-  Py_INCREF(import);
   PyObject* module = PyObject_Vectorcall(import, arguments, 5, nullptr);
   Py_DECREF(import);
   return module;

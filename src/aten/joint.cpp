@@ -83,8 +83,9 @@ constexpr int64_t kAnyInt = 1009;
 
 // The values of the symbols, from the sizes of the examples. Symbols that are floats are told to `reals`; they and
 // numbers that are no sizes may be anything. `used`: the symbols that take part in sizes; others may be 0 and 1, too.
-std::vector<int64_t> hints_of(const Graph& graph, std::span<const at::Tensor> examples, double any_float,
+std::vector<int64_t> hints_of(const Program& program, std::span<const at::Tensor> examples, double any_float,
                               std::vector<uint32_t>& reals, std::vector<uint32_t>& used) {
+  const Graph& graph = program.graph();
   std::vector<uint32_t> numbers, offsets;
   for (const graph::Value& value : graph.values()) value.type.offset.collect_symbols(offsets);
   for (const graph::Value& value : graph.values())
@@ -120,6 +121,12 @@ std::vector<int64_t> hints_of(const Graph& graph, std::span<const at::Tensor> ex
   }
   for (const auto* list : {&used, &offsets})
     for (const uint32_t symbol : *list)
+      if (!known[symbol] && symbol < program.hints().size()) {  // the caller of the program tells it
+        hints[symbol] = program.hints()[symbol];
+        known[symbol] = true;
+      }
+  for (const auto* list : {&used, &offsets})
+    for (const uint32_t symbol : *list)
       if (!known[symbol]) impossible("s", symbol, " is a number that no input tells");
   for (const uint32_t symbol : numbers)
     if (!known[symbol]) hints[symbol] = kAnyInt;
@@ -142,7 +149,7 @@ class Joining {
   Joining(const Program& program, std::span<const at::Tensor> examples, double any_float = kAnyFloat)
       : from_(program.graph()), symbols_(std::make_shared<Symbols>()), trace_(symbols_, from_) {
     std::vector<uint32_t> reals, sizes;
-    made_.hints = hints_of(from_, examples, any_float, reals, sizes);
+    made_.hints = hints_of(program, examples, any_float, reals, sizes);
     const auto contains = [](const std::vector<uint32_t>& list, size_t symbol) {
       return std::find(list.begin(), list.end(), symbol) != list.end();
     };

@@ -184,6 +184,7 @@ struct Program::Body {
   std::vector<at::Tensor> constants;
   std::vector<Step> steps;
   std::vector<bool> output_moves;
+  std::vector<int64_t> hints;
   std::vector<int> bumps, output_bumps;
   std::vector<OutputView> output_views;
   bool writes_inputs = false;
@@ -251,6 +252,9 @@ Program::Program(graph::Graph graph, std::vector<at::Tensor> constants, bool as_
     : body_(std::make_unique<Body>(std::move(graph), std::move(constants))) {
   body_->as_typed = as_typed;
 }
+
+void Program::set_hints(std::span<const int64_t> hints) { body_->hints.assign(hints.begin(), hints.end()); }
+const std::vector<int64_t>& Program::hints() const { return body_->hints; }
 
 Program::~Program() { delete spare_.load(); }
 

@@ -25,6 +25,9 @@ class Program : public Executable {
 
   const graph::Graph& graph() const;
   const std::vector<at::Tensor>& constants() const;
+  /// Symbols that no input tells have these values now. Before the program is shared.
+  void set_hints(std::span<const int64_t> hints);
+  const std::vector<int64_t>& hints() const;     ///< empty: all that matter are told
   const std::vector<int>& bumps() const;         ///< of each input: how often operators count its version up
   const std::vector<int>& output_bumps() const;  ///< of each output whose memory is new: the same
   const std::vector<OutputView>& output_views() const;

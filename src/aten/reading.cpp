@@ -122,6 +122,7 @@ std::shared_ptr<Reading> make_reading(const std::shared_ptr<Program>& program, s
       for (const ValueId id : graph.outputs)
         for (types::Expr& size : graph.value(id).type.sizes) size = types::Expr(size.evaluate(hints));
     piece.program = std::make_shared<Program>(std::move(graph), piece.program->constants());
+    piece.program->set_hints(hints);
     if (piece.program->graph().nodes().empty()) {
       executables.push_back(nullptr);
       continue;

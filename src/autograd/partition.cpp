@@ -192,12 +192,12 @@ class Partitioning {
     return id;
   }
 
-  /// Whether writes to the memory of viewed(id) are counted by `id` as well: autograd takes _unsafe_view for no view.
-  /// Of what is made here functionalise may have made one.
+  /// Whether writes to the memory of viewed(id) are counted by `id` as well: autograd takes _unsafe_view and
+  /// unsafe_split for no views. Of what is made here functionalise may have made one.
   bool counts_writes(ValueId id) const {
     if (maker(viewed(id))) return true;
     for (const Node* node = maker(id); node && is_view(*node); node = maker(std::get<ValueId>(node->args.at(0))))
-      if (node->op == "aten::_unsafe_view") return false;
+      if (node->op == "aten::_unsafe_view" || node->op.starts_with("aten::unsafe_split")) return false;
     return true;
   }
 

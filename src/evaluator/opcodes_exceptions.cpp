@@ -209,6 +209,14 @@ Step load_special(Evaluator& e, int which) {
   if (Step step = e.ask(is_async ? "BEFORE_ASYNC_WITH" : "BEFORE_WITH"); step != Step::kNext) return step;
   PyObject* manager = e.peek(1);
   const Ref name = Ref::take(PyUnicode_InternFromString(kNames[which]));
+  // With plain semantics a method and its `self` stay apart, as CPython leaves them.
+  PyObject* method = e.may_borrow() ? _PyType_Lookup(Py_TYPE(manager), name.get()) : nullptr;
+  if (method != nullptr && PyType_HasFeature(Py_TYPE(method), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+    const Slot self = e.pop_slot();
+    e.push(Py_NewRef(method));
+    e.push_slot(self);
+    return Step::kNext;
+  }
   PyObject* found = e.semantics().load_special(e.activation(), manager, name.get());
   if (found == nullptr && !PyErr_Occurred()) raise_no_manager(manager, kNames[which], is_async);
   if (found == nullptr || found == kStop) return e.failed(found);

@@ -228,7 +228,8 @@ Element number_body(Body& b) {
 // An empty tensor may hold anything; zeros are the same in every run. (constant_body<0>)
 // Elements in another type or layout.
 Element copy_body(Body& b) {
-  if (b.type.device != b.type_of(0).device) return {};  // between devices a copy is no kernel
+  if (const TensorType* from = tensor(b.call, 0); from && b.type.device != from->device)
+    return {};  // between devices a copy is no kernel; a number has none
   b.compute_as(b.type.dtype);
   return b.x(0);
 }

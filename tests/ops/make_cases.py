@@ -28,6 +28,8 @@ import torch  # noqa: E402
 from torch.testing._internal import common_methods_invocations as samples  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
+import magneto  # noqa: E402, F401: its own operators
+
 HERE = pathlib.Path(__file__).parent
 PER_OP = 34           # lines kept of each operator
 COLLECT = 1200        # lines collected of each operator, of which the kept ones are drawn
@@ -527,6 +529,7 @@ def by_hand():
         (aten.stack.default, [y, y.clone()], 1), (aten.repeat.default, y, [2, 3, 1]), (aten.roll.default, y.t(), [1], [0]),
         (aten.constant_pad_nd.default, x, [1, 1, 2, 0], 0.0), (aten.constant_pad_nd.default, y, [1, 1]),
         (aten.split.Tensor, ones(7, 2), 3), (aten.split_with_sizes.default, ones(7, 2), [3, 4]), (aten.unbind.int, y, 1),
+        (aten.unsafe_split.Tensor, ones(7, 2), 3), (aten.unsafe_split_with_sizes.default, ones(7, 2), [3, 4]), (torch.ops.magneto.data.default, y.t()),
         (aten.native_layer_norm_backward.default, ones(2, 3, 4), ones(2, 3, 4), [4], ones(2, 3, 1), ones(2, 3, 1), ones(4), ones(4), [True] * 3),
         (aten.native_group_norm_backward.default, x, x, ones(2, 3), ones(2, 3), ones(3), 2, 3, 20, 3, [True] * 3),
         (aten._native_batch_norm_legit_no_training.default, x, ones(3), ones(3), ones(3), ones(3), 0.1, 1e-5),

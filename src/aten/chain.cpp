@@ -74,6 +74,10 @@ class Chain final : public Reading {
     const Graph& graph = whole_->graph();
     std::optional<Undo> undo;
     if (!undo_.inputs.empty() && (undo_.is_complete || reads_)) undo.emplace(undo_, inputs);
+    // The history of a view is its base's: it cannot be put back. Eager makes the call.
+    if (reads_ && undo && undo->keeps_views() && c10::GradMode::is_enabled() &&
+        std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& input) { return input.requires_grad(); }))
+      return {std::make_exception_ptr(OtherNumbers())};
     std::vector<at::Tensor> values(graph.values().size());
     for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs()[i].index()] = std::move(inputs[i]);
     for (size_t c = 0; c < whole_->constants().size(); ++c)

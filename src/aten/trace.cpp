@@ -247,7 +247,12 @@ std::vector<Trace::Measure> Trace::take_measures() {
 
 bool Trace::may_be_taken_back() const {
   Lock lock(*state_);
-  return state_->reversible.look(state_->graph);
+  if (!state_->reversible.look(state_->graph)) return false;
+  const std::vector<ValueId>& written = state_->reversible.written();
+  return std::none_of(written.begin(), written.end(), [&](ValueId input) {  // its history is its base's
+    const at::Tensor& tensor = state_->values[input.index()].outsider;
+    return tensor.defined() && tensor.is_view() && tensor.requires_grad();
+  });
 }
 
 Trace::Mark Trace::mark() const { return {state_->graph.nodes().size()}; }

@@ -97,27 +97,30 @@ bool Reversible::look(const graph::Graph& graph) {
   constexpr int64_t kFew = 1 << 16;
   if (graph.nodes().size() < nodes_) *this = {};  // some were forgotten
   shows_.resize(graph.values().size());
-  const auto shows = [&](graph::ValueId value) {
-    return value.valid() && (shows_[value.index()] || graph.comes_from_outside(value));
+  const auto shown = [&](graph::ValueId value) {
+    return !value.valid() || !graph.comes_from_outside(value) ? (value.valid() ? shows_[value.index()] : value) : value;
   };
   for (; nodes_ < graph.nodes().size(); ++nodes_) {
     const graph::Node& node = graph.nodes()[nodes_];
     const Operator& op = operator_named(node.op);
-    calls_others_ = calls_others_ || op.is_foreign;
-    bool is_shown = false;
+    is_final_ = is_final_ || op.is_foreign;
+    graph::ValueId of;
     for (size_t a = 0; a < node.args.size(); ++a)
       each_value(node.args[a], [&](graph::ValueId value) {
-        if (!shows(value)) return;
-        is_shown = is_shown || op.aliases[a];
+        const graph::ValueId input = shown(value);
+        if (!input.valid()) return;
+        if (op.aliases[a]) of = input;
         if (!op.writes[a]) return;
+        is_final_ = is_final_ || (op.way == Way::kRestride && value == input);
+        if (std::find(written_.begin(), written_.end(), input) == written_.end()) written_.push_back(input);
         int64_t elements = 1;
         for (const types::Expr& size : graph.value(value).type.sizes) elements *= size.value_or(kFew);
         elements_ += elements;
       });
     for (const graph::ValueId output : node.outputs)
-      if (output.valid() && is_shown) shows_[output.index()] = true;
+      if (output.valid() && of.valid()) shows_[output.index()] = of;
   }
-  return !calls_others_ && elements_ <= kFew;
+  return !is_final_ && elements_ <= kFew;
 }
 
 /// All of a tensor's storage, as one row.
@@ -155,6 +158,10 @@ Undo::Undo(const Plan& plan, std::span<const at::Tensor> inputs) {
                      .history = history_of(tensor),
                      .version = tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version())});
   }
+}
+
+bool Undo::keeps_views() const {
+  return std::any_of(kept_.begin(), kept_.end(), [](const Kept& kept) { return kept.tensor.is_view(); });
 }
 
 bool Undo::take_back() {

@@ -31,6 +31,7 @@ class Undo {
   Undo(const Plan& plan, std::span<const at::Tensor> inputs);
   /// False: an input got other sizes or other memory, or a view another history.
   bool take_back();
+  bool keeps_views() const;
 
  private:
   struct Kept {
@@ -48,14 +49,18 @@ Undo::Plan undo_plan(const graph::Graph& graph);
 /// Follows a graph that grows: whether what it does could be taken back at little cost.
 class Reversible {
  public:
-  /// Nothing of another library is called, and what is written of inputs is small.
+  /// Nothing of another library is called, no input becomes another tensor in place, and what is written of inputs is
+  /// small.
   bool look(const graph::Graph& graph);
+  /// The inputs that are written to, by themselves or through views.
+  const std::vector<graph::ValueId>& written() const { return written_; }
 
  private:
   size_t nodes_ = 0;
-  int64_t elements_ = 0;     ///< of inputs that are written to
-  std::vector<bool> shows_;  ///< of each value: memory of an input
-  bool calls_others_ = false;
+  int64_t elements_ = 0;               ///< of inputs that are written to
+  std::vector<graph::ValueId> shows_;  ///< of each value: the input whose memory it is; invalid: none
+  std::vector<graph::ValueId> written_;
+  bool is_final_ = false;
 };
 /// Of each input: whether its storage is looked at by strides (as_strided), which may leave the input itself.
 std::vector<bool> inputs_shown_by_strides(const graph::Graph& graph);

@@ -1,5 +1,5 @@
-// aten/extremes.cpp: max(), min() and median() of a whole tensor in a symbolic trace. torch's gradient for a CPU reads
-// whether the result is NaN, which a trace without data cannot answer: the same numbers, without the question.
+// aten/extremes.cpp: max() and min() of a whole tensor in a symbolic trace. torch's gradient for a CPU reads whether
+// the result is NaN, which a trace without data cannot answer: the same numbers, without the question.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -40,14 +40,12 @@ at::Tensor whole(const at::Tensor& self) {
 
 at::Tensor greatest(const at::Tensor& self) { return self.max(); }
 at::Tensor least(const at::Tensor& self) { return self.min(); }
-at::Tensor middle(const at::Tensor& self) { return self.median(); }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
   library.impl("max", whole<greatest>);
   library.impl("min", whole<least>);
-  library.impl("median", whole<middle>);
 }
 
 }  // namespace magneto::aten

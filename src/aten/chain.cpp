@@ -134,13 +134,14 @@ class Chain final : public Reading {
   bool writes_inputs() const override { return whole_->writes_inputs(); }
 
  private:
-  const std::shared_ptr<Program> whole_;
+  /// Whether the inputs need gradients as those did for which the piece was compiled.
   static bool fits(const Piece& piece, std::span<const at::Tensor> inputs) {
     for (size_t i = 0; i < piece.needs_gradient.size(); ++i)
       if (inputs[i].requires_grad() != piece.needs_gradient[i]) return false;
     return true;
   }
 
+  const std::shared_ptr<Program> whole_;
   const std::vector<Piece> pieces_;
   const std::vector<std::shared_ptr<Executable>> executables_;
   const Undo::Plan undo_ = undo_plan(whole_->graph());

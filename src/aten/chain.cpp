@@ -54,6 +54,8 @@ class Chain final : public Reading {
     }
     for (const ValueId id : graph.outputs)
       if (id.valid()) last_reader_[id.index()] = kNever;
+    for (size_t i = 0; i < graph.inputs().size(); ++i)
+      if (is_read_before_reads(graph.inputs()[i])) before_reads_.push_back(i);
     size_t nodes = 0;
     for (const Piece& piece : pieces_) {
       if (nodes <= undo_.last_refusal) last_refusal_ = changes_.size();
@@ -74,10 +76,10 @@ class Chain final : public Reading {
     const Graph& graph = whole_->graph();
     std::optional<Undo> undo;
     if (!undo_.inputs.empty() && (undo_.is_complete || reads_)) undo.emplace(undo_, inputs);
-    // The history of a view is its base's: it cannot be put back. Eager makes the call.
-    if (reads_ && undo && undo->keeps_views() && c10::GradMode::is_enabled() &&
-        std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& input) { return input.requires_grad(); }))
-      return {std::make_exception_ptr(OtherNumbers())};
+    // The history of a view is its base's: it cannot be put back. Who records such a call ends before the read.
+    if (undo && undo->keeps_views() &&
+        std::any_of(before_reads_.begin(), before_reads_.end(), [&](size_t i) { return inputs[i].requires_grad(); }))
+      return {std::make_exception_ptr(OtherNumbers()), 0, false, /*missed=*/true};
     std::vector<at::Tensor> values(graph.values().size());
     for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs()[i].index()] = std::move(inputs[i]);
     for (size_t c = 0; c < whole_->constants().size(); ++c)
@@ -141,11 +143,20 @@ class Chain final : public Reading {
     return true;
   }
 
+  /// By a piece after which a number is read, now or later.
+  bool is_read_before_reads(ValueId id) const {
+    const auto last = std::find_if(pieces_.rbegin(), pieces_.rend(), [](const Piece& p) { return !p.reads.empty(); });
+    return std::any_of(last, pieces_.rend(), [&](const Piece& piece) {
+      return std::find(piece.inputs.begin(), piece.inputs.end(), id) != piece.inputs.end();
+    });
+  }
+
   const std::shared_ptr<Program> whole_;
   const std::vector<Piece> pieces_;
   const std::vector<std::shared_ptr<Executable>> executables_;
   const Undo::Plan undo_ = undo_plan(whole_->graph());
   const bool reads_ = reads_numbers(whole_->graph());
+  std::vector<size_t> before_reads_;                ///< the inputs of what stands before the last read
   size_t last_refusal_ = 0;                         ///< the piece of Undo::Plan::last_refusal
   std::vector<bool> changes_;                       ///< of each piece: it writes to inputs
   std::vector<std::vector<c10::Device>> draws_on_;  ///< of each piece

@@ -29,7 +29,7 @@ class Executable {
     std::exception_ptr error;  ///< empty: all went well
     size_t node = 0;           ///< the node that failed, where it is known
     bool changed = false;      ///< an input was written to, or a random number drawn, before it failed
-    bool missed = false;       ///< Reading: it was recorded for other numbers
+    bool missed = false;       ///< Reading: it was recorded for other numbers, or for no views
   };
   /// Inputs in the order of the graph; symbols[i] is the value of symbol i. Takes the inputs: each is let go after its
   /// last reader, so the caller holds another reference where it must live on. Appends the outputs in the order of the

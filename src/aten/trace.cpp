@@ -248,10 +248,15 @@ std::vector<Trace::Measure> Trace::take_measures() {
 bool Trace::may_be_taken_back() const {
   Lock lock(*state_);
   if (!state_->reversible.look(state_->graph)) return false;
+  const auto outsider = [&](ValueId input) -> const at::Tensor& { return state_->values[input.index()].outsider; };
   const std::vector<ValueId>& written = state_->reversible.written();
-  return std::none_of(written.begin(), written.end(), [&](ValueId input) {  // its history is its base's
-    const at::Tensor& tensor = state_->values[input.index()].outsider;
-    return tensor.defined() && tensor.is_view() && tensor.requires_grad();
+  const bool writes_view = std::any_of(written.begin(), written.end(), [&](ValueId input) {
+    return outsider(input).defined() && outsider(input).is_view();
+  });
+  if (!writes_view) return true;
+  const std::span<const ValueId> inputs = state_->graph.inputs();
+  return std::none_of(inputs.begin(), inputs.end(), [&](ValueId input) {  // the history of a view is its base's
+    return outsider(input).defined() && outsider(input).requires_grad();
   });
 }
 

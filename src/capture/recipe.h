@@ -65,7 +65,8 @@ struct BuildContext {
   std::vector<Ref> effect_results;
   c10::SmallVector<std::pair<int, Ref>, 2> reals;  ///< floats that were made of symbols: one object each
   std::string fault;                               ///< what a fault of ours said (faults.h)
-  size_t missed_read = 0;                          ///< Outcome::kMissed: which, and why
+  static constexpr size_t kNoRead = static_cast<size_t>(-1);
+  size_t missed_read = kNoRead;  ///< Outcome::kMissed: which, if it was a number, and why
   std::string missed_because;
 };
 

@@ -68,6 +68,7 @@ struct Segment {
     base::Line line = {};
   };
   std::vector<Read> reads;
+  std::string missed_because;  ///< Outcome::kMissed: what did not fit, the last time
   std::shared_ptr<aten::Reading> reading;
   std::vector<at::Tensor> examples;  ///< the inputs of the recording, until it is compiled
   std::vector<int64_t> hints;        ///< the values of the symbols then

@@ -225,7 +225,13 @@ std::shared_ptr<Segment> find_segment(FrameCache::Entry& entry, GuardContext& co
 
 bool note_miss(CaptureState& state, FrameCache::Entry& entry, const std::shared_ptr<Segment>& segment,
                const BuildContext& built) {
+  if (built.missed_read == BuildContext::kNoRead) {  // it fits calls that have no such view
+    segment->missed_because = "it writes to a view that needs a gradient before it reads a tensor";
+    return false;
+  }
   const Segment::Read& read = segment->reads[built.missed_read];
+  segment->missed_because = read.is_branch ? "the branch depends on a tensor's value, and goes the other way"
+                                           : base::concat(read.name, " reads a tensor: ", built.missed_because);
   const std::vector<ReadCheck>& checks = segment->guards.after_read[built.missed_read].read_checks;
   // 0 and 1 are sizes of their own. And where there must be no break each way of a branch is one.
   const bool is_small = std::any_of(checks.begin(), checks.end(), [&](const ReadCheck& check) {
@@ -236,10 +242,7 @@ bool note_miss(CaptureState& state, FrameCache::Entry& entry, const std::shared_
     entry.segments.push_back(segment);
     return false;
   }
-  base::process_report().add(
-      base::RecompileNote{state.id, read.line,
-                          read.is_branch ? "the branch depends on a tensor's value, and goes the other way"
-                                         : base::concat(read.name, " reads a tensor: ", built.missed_because)});
+  base::process_report().add(base::RecompileNote{state.id, read.line, segment->missed_because});
   const auto changes = [](const Segment::Read& one) {
     return FrameCache::at(one.place).changing_reads.insert(one.place.instruction).second;
   };
@@ -606,7 +609,7 @@ Director::Go Session::at_boundary(Activation& activation) {
   if (here > 0 || visit >= static_cast<size_t>(state_.limit)) {
     std::vector<std::string> changed;
     std::string why = why_none_fits(entry, arguments, context, visit, &changed);
-    if (why.empty() && !missed_.empty()) why = "a number that is read from a tensor leads another way";
+    if (why.empty() && !missed_.empty()) why = missed_.back()->missed_because;
     if (!state_.dynamic.value_or(true))
       std::erase_if(changed, [](const std::string& path) { return !is_offset(path); });
     state_.changing.insert(changed.begin(), changed.end());

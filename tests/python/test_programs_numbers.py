@@ -282,6 +282,29 @@ def test_where_no_break_may_be_each_way_of_a_branch_is_a_graph():
 
 
 @pytest.mark.needs_capture
+def test_a_write_to_a_view_that_needs_a_gradient_is_no_graph_that_reads():
+    """Its history cannot be put back. A call with such a view is told to be another, one without stays the graph it was."""
+    def f(x, scale):
+        x.mul_(scale)
+        return x * int(scale.detach().sum())
+
+    def called(function, is_view):
+        base, scale = torch.ones(4, 3, device=DEVICE), torch.full((3,), 2.0, device=DEVICE, requires_grad=True)
+        x = base[:2] if is_view else base[:2].clone()
+        f_x = function(x, scale)
+        f_x.sum().backward()
+        return base, x.detach(), f_x.detach(), scale.grad, type(x.grad_fn).__name__
+
+    magneto.reset()
+    compiled = magneto.compile(f)
+    for is_view in (False, True, False, True, True, False):
+        assert same(called(compiled, is_view), called(f, is_view))
+    report = magneto.report()
+    assert [note.reason for note in report.recompiles] == ["it writes to a view that needs a gradient before it reads a tensor"]
+    assert not report.fallbacks and len(report.graphs) <= 4, str(report)
+
+
+@pytest.mark.needs_capture
 def test_a_loop_over_data_does_not_become_one_graph_of_many_pieces():
     def f(x):
         steps = 0

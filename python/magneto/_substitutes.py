@@ -181,6 +181,17 @@ def _tensor_of_tensors(data, *, dtype=None, device=None, requires_grad=False, pi
     return torch.stack([each.detach() for each in data]).to(device or torch.empty(0).device, dtype)
 
 
+def _sum(values, /, start=0):
+    """sum(...) of tensors that a generator makes, or map; what else there is C code adds, in its own way."""
+    total = next(values, start)
+    if not isinstance(total, torch.Tensor):
+        return start if total is start else sum(itertools.chain((total,), values), start)
+    total = start + total
+    for value in values:
+        total = total + value
+    return total
+
+
 def _get_items(of, *keys):
     """What operator.itemgetter(*keys) does, where there are several."""
     return tuple([of[key] for key in keys])

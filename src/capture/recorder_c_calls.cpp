@@ -1,5 +1,7 @@
 // Calls of C functions. The table of call rules (call_rules.h) says what is known of each, and each class of them has
 // its handler here.
+#include <opcode.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -260,6 +262,13 @@ PyObject* Recorder::call_operator_function(const CCall& call) {
   Activation& self = call.self;
   PyObject* const* const args = call.args;
   const OperatorCall& what = *operator_call(call.callable);
+  if (what.kind == OperatorCall::Kind::kTotal && what.code == NB_ADD && call.count > 0 && is_made(args[0]) &&
+      (PyGen_CheckExact(args[0]) || Py_TYPE(args[0]) == &PyMap_Type)) {  // C code would add tensors unseen
+    static PyObject* const total = own_function("_sum");
+    if (total && !info(total)) enter_outside(total, guards().sources.pinned({}, nullptr));
+    if (total && reinterpret_cast<PyObject*>(self.function()) != total)
+      return this->call(self, total, args, call.nargsf, call.kwnames);
+  }
   if (call.kwnames || call.count != what.arguments) return call_pure(call);
   switch (what.kind) {
     case OperatorCall::Kind::kUnary:

@@ -5,6 +5,7 @@ import itertools
 import operator
 
 import torch
+from torch.autograd.graph import _engine_run_backward
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
@@ -51,6 +52,11 @@ def _exit_region(self, exc_type, exc_value, traceback):
         if self.record is None:
             raise AssertionError("Expected record to be set")
         torch.ops.profiler._record_function_exit(self.record)
+
+
+def _free_history(tensor):
+    """The graph of the tensor has been freed by a backward that ran inside of the program."""
+    _C.free_history(tensor)
 
 
 def _log_again(logger, level, message, args, path, line, function, extra):
@@ -168,6 +174,28 @@ def _new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, pin
     return torch.tensor(data, dtype=dtype or self.dtype, device=device or self.device)
 
 
+def _grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True, allow_unused=None,
+          is_grads_batched=False, materialize_grads=False):
+    """torch.autograd.grad of tensors; the rest is torch's."""
+    roots = (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
+    leaves = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
+    given = grad_outputs if isinstance(grad_outputs, (tuple, list)) else (grad_outputs,) * len(roots)
+    usual = only_inputs and not is_grads_batched and not materialize_grads and len(given) == len(roots) and (
+        grad_outputs is None or isinstance(grad_outputs, (tuple, list)) or len(roots) == 1)
+    gradients = []
+    for root, gradient in zip(roots, given):
+        usual = usual and type(root) is torch.Tensor and root.requires_grad and root.layout is torch.strided
+        if usual and gradient is None and root.numel() == 1:
+            gradient = torch.ones_like(root, memory_format=torch.preserve_format)
+        usual = usual and isinstance(gradient, torch.Tensor) and gradient.shape == root.shape
+        usual = usual and gradient.dtype.is_complex == root.dtype.is_complex
+        gradients.append(gradient)
+    if not usual or not all([isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves]):
+        return grad(roots, leaves, grad_outputs, retain_graph, create_graph, only_inputs, allow_unused, is_grads_batched, materialize_grads)
+    keep = bool(create_graph if retain_graph is None else retain_graph)
+    return _engine_run_backward(roots, tuple(gradients), keep, bool(create_graph), leaves, bool(allow_unused), accumulate_grad=False)
+
+
 def _tensor_of_tensors(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """torch.tensor([a, b]) of tensors that are numbers; None: it is another call."""
     first = data[0] if type(data) in (list, tuple) and data else None
@@ -213,12 +241,13 @@ def _call_method(of, name, /, *args, **kwargs):
     return getattr(of, name)(*args, **kwargs)
 
 
-equal, new_tensor = torch.equal, torch.Tensor.new_tensor
+equal, new_tensor, grad = torch.equal, torch.Tensor.new_tensor, torch.autograd.grad
 one_hot = torch.nn.functional.one_hot
 _C.substitute(one_hot, _one_hot)
 _C.substitute(torch.autograd.profiler.record_function.__exit__, _exit_region)
 _C.substitute(checkpoint, _checkpoint)
 _C.substitute(vars, _vars)
+_C.substitute(torch.autograd.grad, _grad)
 _C.substitute(torch.equal, _equal)
 _C.substitute(torch.Tensor.equal, _equal)
 _C.substitute(torch.allclose, _allclose)

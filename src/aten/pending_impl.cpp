@@ -67,7 +67,7 @@ c10::intrusive_ptr<c10::TensorImpl> PendingImpl::copy(Version&& version, bool al
   if (!trace) return TensorImpl::shallow_copy_and_detach(std::forward<Version>(version), allow_change);
   auto result = c10::make_intrusive<PendingImpl>(*trace, value_, *this, data_type_);
   copy_tensor_metadata(this, result.get(), std::forward<Version>(version), allow_change);
-  result->is_copy_ = (is_copy && !trace->repeats_autograd) || is_copy_;
+  result->is_copy_ = (is_copy && !trace->repeats_autograd && !trace->runs_engine) || is_copy_;
   return result;
 }
 

@@ -143,6 +143,8 @@ struct Trace::State : std::enable_shared_from_this<Trace::State> {
   /// SymbolicTrace: only torch's autograd is at work here. It asks who holds a storage and reads no data; a copy of a
   /// tensor that it makes is one that it saved, and the same value.
   bool repeats_autograd = false;
+  bool runs_engine =
+      false;  ///< a backward is recorded: what it has saved comes as copies, with the history of the result
   std::shared_ptr<State> live;     ///< of a symbolic trace: the trace that runs beside it
   std::optional<size_t> repeated;  ///< the node of `live` that is repeated now
   std::unordered_map<const c10::StorageImpl*, at::Tensor> stand_ins;  ///< symbolic: the first over each storage

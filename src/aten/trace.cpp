@@ -267,6 +267,9 @@ void Trace::rewind(Mark mark) {
   state_->forget_nodes(mark.nodes);
 }
 
+Trace::EngineRun::EngineRun(Trace& trace) : state_(trace.state_) { state_->runs_engine = true; }
+Trace::EngineRun::~EngineRun() { state_->runs_engine = false; }
+
 Trace::Rehearsal::Rehearsal(Trace& trace) : trace_(trace), before_(trace.state_->rehearsed_from) {
   Lock lock(*trace_.state_);
   trace_.state_->rehearsed_from = static_cast<StorageIndex>(trace_.state_->storages.size());

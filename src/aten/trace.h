@@ -28,6 +28,7 @@ class Symbols;
 
 class Trace {
  public:
+  struct State;
   Trace();
   /// A symbolic trace: sizes may be symbols, no tensor of it ever has data, and nothing is run. An operator that would
   /// have to be run to know what comes out throws. `live` records the same program with data: where only a kernel knows
@@ -119,6 +120,16 @@ class Trace {
     Trace& trace_;
     const std::optional<uint32_t> before_;
   };
+  /// As long as one lives, autograd's engine runs as a part of the program.
+  class EngineRun {
+   public:
+    explicit EngineRun(Trace& trace);
+    ~EngineRun();
+    EngineRun(const EngineRun&) = delete;
+
+   private:
+    const std::shared_ptr<State> state_;
+  };
   /// Nodes as a graph of their own. Its inputs are `given`, made by the first of them, then what they read of the nodes
   /// before, and `also`: `reads`, in values of the trace.
   struct Part {
@@ -147,8 +158,6 @@ class Trace {
   /// trace) of the program's inputs in its order. Flush first.
   std::shared_ptr<Program> finish(const std::vector<graph::ValueId>& outputs,
                                   std::vector<graph::ValueId>* inputs) const;
-
-  struct State;
 
  private:
   std::shared_ptr<State> state_;  // shared with threads that flush it because they read its tensors

@@ -1,6 +1,7 @@
 // bindings/module.cpp: a handful of functions for Python.
 #include <torch/csrc/utils/pybind.h>
 
+#include "aten/history.h"
 #include "aten/kernels.h"
 #include "aten/trace.h"
 #include "base/logs.h"
@@ -190,6 +191,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("disable_all", &capture::disable_all);
   m.def("substitute",
         [](py::object original, py::object replacement) { capture::substitute(original.ptr(), replacement.ptr()); });
+  m.def("free_history", &aten::free_history);
   m.def("enter_checkpoint", [] {});  // what they mean, only a recording knows
   m.def("leave_checkpoint", [] {});
   capture::set_call_rule(m.attr("enter_checkpoint").ptr(),

@@ -72,6 +72,7 @@ enum class CallTrait : uint32_t {
   kReadsElements = 1u << 24,   ///< kData: the elements of a tensor, as numbers of their own kinds
   kReadsTruth = 1u << 25,      ///< kData: whether the only element of a tensor is not zero
   kReadsList = 1u << 26,       ///< kData: any number of elements
+  kAttaches = 1u << 27,        ///< kOpaque: Tensor.retain_grad, which a replay repeats
 };
 
 struct CallRule {
@@ -97,7 +98,9 @@ enum class FunctionClass : unsigned char {
   kCopiesTensor,
   kMakesClass,     ///< makes a class of plain arguments, or finishes one that is made here; runs no code of the program
   kRegistersHook,  ///< of a tensor: Python code that a backward runs
-  kRunsBackward,   ///< autograd's engine, on whatever has led to its tensors
+  kRemovesHook,    ///< by its handle
+  kRunsEngine,     ///< autograd's engine, as torch.autograd.grad calls it
+  kRunsBackward,   ///< the same, on whatever has led to its tensors; gradients come to leaves of others
   kHigherOrder,    ///< hands functions of the program to torch.compile, in eager too
 };
 FunctionClass function_class(PyFunctionObject* function);

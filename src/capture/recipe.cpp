@@ -131,6 +131,7 @@ Recipe RecipeWriter::write(PyObject* object) {
         }
       recipe.index = static_cast<int>(outputs_.size());
       outputs_.push_back(answer.value);
+      tensors_.push_back(object);
       return recipe;
     }
     case Origin::kUnknown:

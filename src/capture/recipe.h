@@ -100,6 +100,7 @@ class RecipeWriter {
   size_t memo_count() const { return memo_.size(); }
   /// The graph values that recipes refer to, by output index.
   const std::vector<graph::ValueId>& outputs() const { return outputs_; }
+  const std::vector<PyObject*>& tensors() const { return tensors_; }  ///< of the outputs, borrowed
   /// The floating objects that recipes name.
   const std::vector<SourceId>& sources() const { return sources_; }
 
@@ -120,6 +121,7 @@ class RecipeWriter {
   std::unordered_map<PyObject*, int> memo_;
   std::unordered_map<PyObject*, bool> in_progress_;
   std::vector<graph::ValueId> outputs_;
+  std::vector<PyObject*> tensors_;
   std::vector<SourceId> sources_;
   PyObject* failed_object_ = nullptr;
 };

@@ -1,5 +1,6 @@
 #include "capture/recorder.h"
 
+#include <ATen/SequenceNumber.h>
 #include <torch/csrc/Exceptions.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@ Recorder::Recorder(std::vector<RootFrame> frames, Changing changing)
       frames_at_start_(frames_.size()),
       root_(*frames_.front().activation),
       changing_(changing),
+      first_node_(at::sequence_number::peek()),
       segment_(std::make_unique<Segment>()),
       trace_(std::make_unique<aten::Trace>()),
       symbols_(std::make_shared<aten::Symbols>()) {
@@ -34,6 +36,9 @@ void Recorder::retire() {
   if (trace_) trace_->set_before_run({});
   trace_.reset();
   for (auto& [reference, watched] : std::exchange(watched_, {})) Py_DECREF(reference);
+  attached_.clear();
+  leaves_.clear();
+  freed_.clear();
   Py_CLEAR(death_callback_);
   let_all_go();
 }
@@ -797,6 +802,8 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result, const 
     return nullptr;
   }
 
+  if (!attached_in_time()) return nullptr;
+
   Segment& segment = *segment_;
   RecipeWriter writer(*this);
   if (uses_func_) forget_wrappers();
@@ -835,6 +842,7 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result, const 
                       &innermost_root()};
       return nullptr;
     }
+  if (!settle_histories(writer, segment.effects)) return nullptr;
   stop_record_ = why;
   segment.memo_count = writer.memo_count();
   segment.kept = writer.sources();

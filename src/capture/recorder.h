@@ -30,6 +30,10 @@
 #include "capture/stop_reasons.h"
 #include "capture/symbolic_trace.h"
 
+namespace torch::autograd {
+struct Node;
+}
+
 namespace magneto::capture {
 
 /// Which ints, floats and sizes are symbols: those of these paths, or all that a caller passes.
@@ -208,6 +212,10 @@ class Recorder final : public Semantics, public Provenance {
   bool is_outside(PyObject* object) {
     Info* i = info(object);
     return i && i->cls == Info::Class::kOutside;
+  }
+  bool is_effect(PyObject* object) {  ///< what a call that replays repeat has given
+    Info* i = info(object);
+    return i && i->cls == Info::Class::kEffect;
   }
   bool floating(PyObject* object) {
     Info* i = info(object);
@@ -468,6 +476,34 @@ class Recorder final : public Semantics, public Provenance {
   /// What tells others (warnings, print, logging), who may be Python code. nullptr: it raised, and the recording ends.
   PyObject* call_telling(Activation& self, const char* name, PyObject* callable, PyObject* const* args, size_t nargsf,
                          PyObject* kwnames);
+  // recorder_hooks.cpp
+  struct Attached {
+    Ref tensor;
+    const void* history;  ///< when it was attached
+    std::string name;
+    StopRecord::Place place;
+  };
+  std::vector<Attached> attached_;
+  /// Tensor.register_hook and its like.
+  PyObject* attach(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  PyObject* detach_hook(Activation& self, PyObject* function, PyObject* handle);
+  bool attached_in_time();  ///< no tensor got another history later. False: `stop_record` says where
+  // recorder_backward.cpp
+  struct MadeLeaf {
+    at::Tensor tensor;
+    StopRecord::Place place;
+  };
+  std::unordered_set<std::shared_ptr<torch::autograd::Node>> freed_;  ///< that a backward has run, and did not keep
+  std::vector<MadeLeaf> leaves_;                                      ///< tensors made here that became leaves
+  bool is_recorded(const torch::autograd::Node& node) const;
+  PyObject* run_engine(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf, PyObject* kwnames);
+  /// Tensor.requires_grad_(). nullptr without an error: a graph cannot hold it.
+  PyObject* begin_history(Activation& self, PyObject* tensor);
+  void note_leaf(const at::Tensor& tensor);
+  bool has_freed_history(const at::Tensor& tensor) const;
+  bool needs_made_leaf(const at::Tensor& tensor) const;
+  /// What leaves has eager's history, by effects where a replay would give another one. False: as attached_in_time.
+  bool settle_histories(RecipeWriter& writer, std::vector<Effect>& effects);
   // recorder_copies.cpp
   /// No tensor in it that cannot be copied in a graph. Memo: of a deep copy, or None; nullptr: of one that is not deep.
   bool copies_known(Activation& self, PyObject* object, PyObject* memo);
@@ -552,6 +588,7 @@ class Recorder final : public Semantics, public Provenance {
   bool has_told_ = false;
   std::string raised_by_;  // the operator; only to learn what else happens the recording goes on
   const Changing changing_;
+  const uint64_t first_node_;  // of torch's autograd graph, that is recorded
   std::unique_ptr<Segment> segment_;
   std::unique_ptr<aten::Trace> trace_;
   std::shared_ptr<aten::Symbols> symbols_;

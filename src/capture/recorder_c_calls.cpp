@@ -131,7 +131,9 @@ PyObject* Recorder::call_requires_grad(const CCall& call) {
   const bool is_plain = wanted.empty() || (wanted.size() == 1 && PyBool_Check(wanted[0]));
   const bool changes_nothing =
       is_plain && tensor_of(call.first).requires_grad() == (wanted.empty() || wanted[0] == Py_True);
-  return changes_nothing && usable_tensor(call.first, "an unknown place") ? Py_NewRef(call.first) : nullptr;
+  if (changes_nothing && usable_tensor(call.first, "an unknown place")) return Py_NewRef(call.first);
+  return is_plain && !call.kwnames && (wanted.empty() || wanted[0] == Py_True) ? begin_history(call.self, call.first)
+                                                                               : nullptr;
 }
 
 PyObject* Recorder::call_opaque(const CCall& call) {
@@ -139,7 +141,12 @@ PyObject* Recorder::call_opaque(const CCall& call) {
   if (call.first && is_tensor(call.first)) {
     if (call.rule.has(CallTrait::kTakesSizes) && are_sizes(call.rest())) return call_new_of_sizes(call);
     if (call.rule.has(CallTrait::kRequiresGrad))
-      if (PyObject* result = call_requires_grad(call)) return result;
+      if (PyObject* result = call_requires_grad(call); result || PyErr_Occurred()) return result;
+    if (call.rule.has(CallTrait::kAttaches))
+      if (const Ref method = Ref::take(unbound(call.callable))) {
+        const std::vector<PyObject*> all = with_gap(call.args, call.count, call.bound);
+        return attach(call.self, method.get(), all.data() + 1, all.size() - 1, call.kwnames);
+      }
   }
   if (call.first && is_made(call.first) &&
       strcmp(Py_TYPE(call.first)->tp_name, "functools._lru_cache_wrapper") == 0) {  // cache_info, cache_clear

@@ -265,7 +265,12 @@ PyObject* Recorder::call_function(Activation& self, PyObject* function, PyObject
       if (positional > 0 && args[0] != Py_None) return call_of_a_device(self, function, args, nargsf, kwnames);
       break;
     case FunctionClass::kRegistersHook:
-      return stop(self, Stop::kRegistersHook, callable_name(function));
+      return attach(self, function, args, nargsf, kwnames);
+    case FunctionClass::kRemovesHook:
+      if (count == 1 && is_effect(args[0])) return detach_hook(self, function, args[0]);
+      break;
+    case FunctionClass::kRunsEngine:
+      return run_engine(self, function, args, nargsf, kwnames);
     case FunctionClass::kRunsBackward:
       return stop(self, Stop::kRunsBackward, callable_name(function));
     case FunctionClass::kHigherOrder:  // torch.cond of a Python number only chooses

@@ -200,6 +200,12 @@ int Recorder::guard_attr(Activation& self, PyObject* owner, PyObject* name, Read
   bool known_owner = is_value(owner) || info(owner) || is_constant_tuple(owner);
   if (!known_owner && !PyCFunction_Check(owner) && strncmp(type->tp_name, "torch.", 6) != 0 && !PyFunction_Check(owner))
     return stop_status(self, Stop::kUnknownObject, type->tp_name);
+  if (is_effect(owner)) {  // a replay gets another one
+    PyObject* const found = _PyType_Lookup(type, name);
+    if (!found || !(Py_TYPE(found)->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR))
+      return stop_status(self, Stop::kUnknownObject, type->tp_name);
+    return 0;
+  }
   if (!is_python_class(type) && !is_known_c_type(type)) {
     PyTypeObject* base = type;
     while (is_python_class(base)) base = base->tp_base;
@@ -341,6 +347,10 @@ int Recorder::load_method(Activation& self, PyObject* owner, PyObject* name, PyO
   if (type->tp_getattro == PyObject_GenericGetAttr || is_tensor(owner)) {
     PyObject* descriptor = _PyType_Lookup(type, name);
     if (descriptor && (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+      // Its class counts all handles in an attribute, so a guard of the class would fail at the next call.
+      if (is_effect(owner) && PyFunction_Check(descriptor) &&
+          function_class(reinterpret_cast<PyFunctionObject*>(descriptor)) == FunctionClass::kRemovesHook)
+        return Semantics::load_method(self, owner, name, method);
       if (is_tensor(owner)) {
         if (!usable_tensor(owner, "an unknown place")) return stop_status(self, unreadable_stop_, unreadable_detail_);
         if (PyObject* dict = is_outside(owner) ? instance_dict(owner) : nullptr)
@@ -396,6 +406,10 @@ int Recorder::store_attr(Activation& self, PyObject* owner, PyObject* name, PyOb
     if (PyUnicode_CompareWithASCIIString(name, "requires_grad") == 0 && value && PyBool_Check(value) &&
         is_plain_tensor(owner) && touch_tensor(owner) && tensor_of(owner).requires_grad() == (value == Py_True))
       return 0;  // it is so already
+    if (PyUnicode_CompareWithASCIIString(name, "requires_grad") == 0 && value == Py_True) {
+      const Ref done = Ref::take(begin_history(self, owner));
+      if (done || PyErr_Occurred()) return done ? 0 : -1;
+    }
     if (!is_plain_tensor(owner) || _PyType_Lookup(Py_TYPE(owner), name) || !touch_tensor(owner))
       return stop_status(self, Stop::kTensorAttribute, PyUnicode_AsUTF8(name));
     if (PyObject* dict = instance_dict(owner); !value && dict && is_outside(owner))

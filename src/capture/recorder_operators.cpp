@@ -111,7 +111,7 @@ void Recorder::adopt_torch(Activation& self, PyObject* result, const std::string
     if (!info(result) && !made_here(tensor))
       invalidate(self, Stop::kUnknownTensor, name);
     else if (!info(result) && tensor.is_leaf() && tensor.requires_grad() && !tensor.is_view() && !is_wrapped(tensor))
-      invalidate(self, Stop::kTensorAttribute, "requires_grad");
+      note_leaf(tensor);
     return;
   }
   if (info(result)) return;

@@ -85,22 +85,27 @@ def _formatted(names, pattern, *values):
     return pattern.format(*values[:positional], **dict(zip(names, values[positional:])))
 
 
-def _vars(*objects):
-    """vars(object) is object.__dict__."""
-    if len(objects) == 1 and hasattr(objects[0], "__dict__"):
-        return objects[0].__dict__
-    return vars(*objects)
+def _vars(object, /):
+    """vars(object) is object.__dict__; of a call without one the frame of the program is asked."""
+    return object.__dict__ if hasattr(object, "__dict__") else vars(object)
 
 
 def _count_elements(mapping, iterable):
-    """What collections.Counter calls, one element after the other."""
-    for element in iterable:
+    """What collections.Counter calls, one element after the other; it asks each for its hash once."""
+    elements = iter(iterable)
+    for element in elements:
+        if not isinstance(element, (str, int, float, tuple, type(None), type, torch.dtype, torch.Tensor)):
+            return collections._count_elements(mapping, itertools.chain((element,), elements))
         mapping[element] = mapping.get(element, 0) + 1
 
 
 def _groupby(iterable, key=None):
     """itertools.groupby, as a generator."""
-    source, ahead = iter(iterable), []  # ahead: the key and the element that begin the next group
+    return _groups(iter(iterable), key)
+
+
+def _groups(source, key):
+    ahead = []  # the key and the element that begin the next group
 
     def members(name, first):
         yield first
@@ -210,14 +215,15 @@ def _tensor_of_tensors(data, *, dtype=None, device=None, requires_grad=False, pi
 
 
 def _sum(values, /, start=0):
-    """sum(...) of tensors that a generator makes, or map; what else there is C code adds, in its own way."""
-    total = next(values, start)
-    if not isinstance(total, torch.Tensor):
-        return start if total is start else sum(itertools.chain((total,), values), start)
-    total = start + total
-    for value in values:
-        total = total + value
-    return total
+    """sum(...) of what a generator or a map gives, as far as it is ints and tensors; the rest C code adds, in its own way."""
+    total = start
+    if isinstance(start, (int, torch.Tensor)):
+        for value in values:
+            if not isinstance(value, (int, torch.Tensor)):
+                return sum(itertools.chain((value,), values), total)
+            total = total + value
+        return total
+    return sum(values, start)
 
 
 def _get_items(of, *keys):

@@ -95,7 +95,8 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
   PyTypeObject* type = Py_TYPE(callable);
   size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf)), count = total_count(nargsf, kwnames);
   // A substitute may call what it stands for.
-  if (PyObject* other = substitute_of(callable); other && other != reinterpret_cast<PyObject*>(self.function())) {
+  if (PyObject* other = substitute_of(callable, positional, kwnames);
+      other && other != reinterpret_cast<PyObject*>(self.function())) {
     if (floating(callable)) pin(callable);
     if (!info(other)) enter_outside(other, guards().sources.pinned({}, nullptr));
     return call(self, other, args, nargsf, kwnames);

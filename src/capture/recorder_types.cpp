@@ -88,7 +88,7 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
     return reference;
   }
   if (!is_known_constructor(type) && !is_struct_type(type)) return stop(self, Stop::kOpaqueType, type->tp_name);
-  if (type == &PyBool_Type && count == 1) {
+  if (type == &PyBool_Type && count == 1 && !kwnames) {
     int result = truth(self, args[0]);
     if (result == kStopStatus) return kStop;
     return result < 0 ? nullptr : Py_NewRef(result ? Py_True : Py_False);
@@ -98,7 +98,7 @@ PyObject* Recorder::call_type(Activation& self, PyTypeObject* type, PyObject* co
     if (result && active_) enter_made(result);
     return result;
   }
-  if (type == &PyLong_Type && count == 1 && number(args[0])) return Py_NewRef(args[0]);
+  if (type == &PyLong_Type && count == 1 && !kwnames && number(args[0])) return Py_NewRef(args[0]);
   if ((type == &PyFloat_Type || type == &PyLong_Type) && count == 1 && !kwnames) {
     if (type == &PyFloat_Type && real(args[0])) return Py_NewRef(args[0]);
     bool handled = false;

@@ -39,4 +39,15 @@ PyObject* substitute_of(PyObject* callable) {
   return found == substitutes().end() ? nullptr : found->second;
 }
 
+PyObject* substitute_of(PyObject* callable, size_t positional, PyObject* kwnames) {
+  PyObject* const found = substitute_of(callable);
+  if (!found || !PyFunction_Check(found)) return found;
+  auto* const function = reinterpret_cast<PyFunctionObject*>(found);
+  const auto* const code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  const Py_ssize_t given = static_cast<Py_ssize_t>(positional), named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  const Py_ssize_t optional = function->func_defaults ? PyTuple_GET_SIZE(function->func_defaults) : 0;
+  const bool too_many = given > code->co_argcount && !(code->co_flags & CO_VARARGS);
+  return too_many || given + named < code->co_argcount - optional ? nullptr : found;
+}
+
 }  // namespace magneto::capture

@@ -1,6 +1,8 @@
 """Functions that stand for others, what torch's own decorators ask for, and parts of torch that must not break a graph."""
 
 import contextlib
+import itertools
+import math
 import re
 import threading
 import warnings
@@ -546,3 +548,43 @@ def test_a_stack_of_regions():
         torch.testing.assert_close(c(x), f(x))
         assert not c(x).requires_grad and torch.is_grad_enabled()
     assert magneto.report().break_count == 0
+
+
+# ---- calls that a substitute does not take, and what it must not show ------------------------------------------------
+
+
+def names_here(x):
+    y = 2
+    return x * y, sorted(vars())
+
+
+SMALL_THINGS = {
+    "vars of the frame": names_here,
+    "vars of a module": lambda x: (x, "pi" in vars(math)),
+    "vars of an int": lambda x: (x, vars(3)),
+    "bool by name": lambda x: (x + 1, bool(x=1)),
+    "int by name": lambda x: (x + 1, int(x=x.shape[0])),
+    "a group of nothing": lambda x: (x, itertools.groupby(None)),
+    "a group that leaves": lambda x: (x * 2, [k for k, _ in [itertools.groupby([1, 1, 2])][0]]),
+    "sum from zero": lambda x: (x, sum(n for n in range(4)), sum(n * 0.5 for n in range(4)), sum(map(float, [0, 1]))),
+    "sum of nothing": lambda x: (x, sum(n for n in ()), sum((n for n in ()), x)),
+    "sum with a start": lambda x: (sum((t for t in (x, 2, 0.5)), 1), sum(([n] for n in range(2)), []), sum((t > 1 for t in range(3)), True)),
+    "sum of texts": lambda x: (x, sum((t for t in "ab"), "")),
+    "sum of sizes": lambda x: (x, sum(n for n in x.shape), sum(map(len, [x, x]))),
+}
+
+
+def outcome_of(f, x):
+    try:
+        return f(x)
+    except TypeError as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("name", SMALL_THINGS)
+def test_small_things_of_the_language(name):
+    f, x = SMALL_THINGS[name], torch.ones(2, 3)
+    expected = outcome_of(f, x)
+    compiled = magneto.compile(f)
+    for _ in range(3):
+        assert str(outcome_of(compiled, x)) == str(expected)

@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "capture/iterators.h"
+#include "capture/content.h"
 #include "evaluator/frame_abi.h"
 
 namespace magneto::capture {
@@ -182,8 +183,8 @@ PyObject* dict_of_view(PyObject* object) {
 }
 
 Ref element_of(PyObject* sequence, Py_ssize_t index) {
-  if (index < 0 || index >= PySequence_Size(sequence)) return {};
-  Ref element = Ref::take(PySequence_GetItem(sequence, index));
+  if (index < 0 || index >= count_of(sequence)) return {};
+  Ref element = Ref::take(c_type(sequence)->tp_as_sequence->sq_item(sequence, index));
   PyErr_Clear();
   return element;
 }
@@ -224,6 +225,29 @@ bool GuardProgram::take_symbol(GuardContext& context, int32_t symbol, PyObject* 
   return true;
 }
 
+/// The next one of a dict, or of an iterator of an ordered one, whose keys run no code of the program. Borrowed.
+static bool next_entry(PyObject* dict, PyObject* ordered, Py_ssize_t* at, PyObject** key, PyObject** value) {
+  if (!ordered) return PyDict_Next(dict, at, key, value);
+  const Ref next = Ref::take(PyIter_Next(ordered));
+  if (!next) return false;
+  *key = next.get();
+  *value = quiet_entry(dict, next.get());
+  return true;
+}
+
+/// A set that nobody changed gives its elements in the order in which it gave them.
+static bool holds_same(PyObject* set, const std::vector<Ref>& items) {
+  if (static_cast<size_t>(PySet_GET_SIZE(set)) != items.size()) return false;
+  const Ref iterator = Ref::take(PySet_Type.tp_iter(set));
+  size_t same = 0;
+  while (const Ref item = Ref::take(iterator ? PyIter_Next(iterator.get()) : nullptr)) {
+    if (same == items.size() || !same_value(items[same].get(), item.get())) break;
+    ++same;
+  }
+  const auto is_there = [&](const Ref& item) { return !runs_program(item.get()) && PySet_Contains(set, item.get()) == 1; };
+  return same == items.size() || std::all_of(items.begin(), items.end(), is_there);
+}
+
 bool GuardProgram::check_dict(DictGuard& g, GuardContext& context, std::string* why,
                               std::vector<std::string>* changed) {
   PyObject* dict = g.dict.get();
@@ -253,14 +277,13 @@ bool GuardProgram::check_dict(DictGuard& g, GuardContext& context, std::string* 
                std::to_string(PyDict_GET_SIZE(dict));
       return false;
     }
-    PyObject* iterator = PyODict_Check(dict) ? PyODict_Type.tp_iter(dict) : PyDict_Type.tp_iter(dict);
     size_t position = 0;
-    bool ok = iterator != nullptr;
-    while (ok) {
-      PyObject* key = PyIter_Next(iterator);
-      if (!key) break;
+    bool ok = true;
+    const Ref iterator = Ref::take(PyODict_Check(dict) ? PyODict_Type.tp_iter(dict) : nullptr);
+    Py_ssize_t at = 0;
+    PyObject *key, *value;
+    while (ok && next_entry(dict, iterator.get(), &at, &key, &value)) {
       KeyCheck& item = g.items[position++];
-      PyObject* value = PyDict_GetItemWithError(dict, key);
       if (!same_value(item.key.get(), key) && item.key.get() != key) {
         if (why) *why = "the order of keys of " + sources.describe(g.source) + " changed";
         ok = false;
@@ -268,9 +291,7 @@ bool GuardProgram::check_dict(DictGuard& g, GuardContext& context, std::string* 
         ok = differs(key, item.value.get(), value);
         all = false;
       }
-      Py_DECREF(key);
     }
-    Py_XDECREF(iterator);
     if (!ok || position != g.items.size()) {
       PyErr_Clear();
       return false;
@@ -412,9 +433,7 @@ bool GuardProgram::check_pinned(GuardContext& context, std::string* why, std::ve
                  was_is(g.items[i].get(), PyList_GET_ITEM(g.object.get(), i));
         });
   for (SequenceGuard& g : sets) {
-    bool ok = static_cast<size_t>(PySet_GET_SIZE(g.object.get())) == g.items.size();
-    for (size_t i = 0; ok && i < g.items.size(); ++i) ok = PySet_Contains(g.object.get(), g.items[i].get()) == 1;
-    if (!ok) {
+    if (!holds_same(g.object.get(), g.items)) {
       PyErr_Clear();
       return miss([&] { return "the set " + sources.describe(g.source) + " was changed"; });
     }
@@ -493,7 +512,7 @@ PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
       break;
     case Source::Kind::kItem:
       if (PyDict_Check(parent)) {
-        found = source.key ? PyDict_GetItemWithError(parent, source.key.get()) : nullptr;
+        found = source.key ? quiet_entry(parent, source.key.get()) : nullptr;
       } else if (PyList_Check(parent)) {
         found = source.index >= 0 && source.index < PyList_GET_SIZE(parent) ? PyList_GET_ITEM(parent, source.index)
                                                                             : nullptr;
@@ -606,8 +625,7 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
                (is_tensor(target) ? step.meta.difference(target) : std::string("is no tensor any more"));
       });
     case Kind::kLength: {
-      Py_ssize_t length = PyObject_Size(target);
-      if (length < 0) PyErr_Clear();
+      const Py_ssize_t length = count_of(target);
       return length == step.number || miss([&] {
                return "the length of " + sources.describe(step.target) + " was " + std::to_string(step.number) +
                       ", is " + std::to_string(length);

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "capture/iterators.h"
+#include "capture/content.h"
 #include "capture/tensor_meta.h"
 #include "evaluator/frame_abi.h"
 
@@ -70,22 +71,11 @@ Recipe RecipeWriter::write_dict_items(PyObject* dict) {
   Recipe recipe;
   recipe.kind = Recipe::Kind::kDict;
   auto add = [&](PyObject* key, PyObject* value) {
+    if (!program_key_ && runs_program(key)) program_key_ = key;
     recipe.parts.push_back(write(key));
     recipe.parts.push_back(write(value));
   };
-  if (PyODict_Check(dict)) {  // its order is not the dict's
-    Ref iterator = Ref::take(PyODict_Type.tp_iter(dict));
-    while (iterator) {
-      Ref key = Ref::take(PyIter_Next(iterator.get()));
-      if (!key) break;
-      add(key.get(), PyDict_GetItemWithError(dict, key.get()));
-    }
-    PyErr_Clear();
-    return recipe;
-  }
-  Py_ssize_t position = 0;
-  PyObject *key, *value;
-  while (PyDict_Next(dict, &position, &key, &value)) add(key, value);
+  for (const auto& [key, value] : items_of(dict)) add(key.get(), value.get());
   return recipe;
 }
 
@@ -278,12 +268,7 @@ Recipe RecipeWriter::write_made(PyObject* object, int) {
   if (type == &PySet_Type || type == &PyFrozenSet_Type) {
     recipe.kind = Recipe::Kind::kSet;
     recipe.object = Ref::share(reinterpret_cast<PyObject*>(type));
-    Ref iterator = Ref::take(PyObject_GetIter(object));
-    while (iterator) {
-      Ref item = Ref::take(PyIter_Next(iterator.get()));
-      if (!item) break;
-      recipe.parts.push_back(write(item.get()));
-    }
+    for (const Ref& item : elements_of(object)) recipe.parts.push_back(write(item.get()));
     // Elements that are the same at each replay come in the order that they have now.
     if (std::all_of(recipe.parts.begin(), recipe.parts.end(), is_lasting)) {
       recipe.object = Ref::take(same_set(object, nullptr));
@@ -452,7 +437,7 @@ bool RecipeWriter::write_content(PyObject* object, Recipe& into) {
     add(Recipe::kHasFactory, write(factory.get()));
     add(Recipe::kHasItems, write_dict_items(object));
   } else if (is_named(base, "collections.deque")) {
-    const Ref list = Ref::take(PySequence_List(object)), most = Ref::take(PyObject_GetAttrString(object, "maxlen"));
+    const Ref list = Ref::take(content_of(object)), most = Ref::take(PyObject_GetAttrString(object, "maxlen"));
     if (!list || !most) return false;
     add(Recipe::kHasQueue, write(most.get()));
     into.parts.push_back(elements(list.get()));

@@ -97,6 +97,7 @@ class RecipeWriter {
   Recipe write(PyObject* object);
   bool failed() const { return failed_object_ != nullptr; }
   PyObject* failed_object() const { return failed_object_; }  ///< borrowed
+  PyObject* program_key() const { return program_key_; }  ///< borrowed: a key that a dict of a recipe looks up again
   size_t memo_count() const { return memo_.size(); }
   /// The graph values that recipes refer to, by output index.
   const std::vector<graph::ValueId>& outputs() const { return outputs_; }
@@ -124,6 +125,7 @@ class RecipeWriter {
   std::vector<PyObject*> tensors_;
   std::vector<SourceId> sources_;
   PyObject* failed_object_ = nullptr;
+  PyObject* program_key_ = nullptr;
 };
 
 /// Of a C class of tuples with names: time.struct_time, torch.return_types.max.

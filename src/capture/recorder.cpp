@@ -55,6 +55,7 @@ void Recorder::let_all_go() {
   const auto copied = std::exchange(copied_, {});
   const auto building = std::exchange(building_, {});
   table_.clear();
+  dict_index_.clear();
   mortal_.clear();
   endless_.clear();
   segment_ = std::make_unique<Segment>();  // what guards hold
@@ -835,6 +836,10 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result, const 
                     is_made_here ? places_[static_cast<size_t>(known->index)] : StopRecord::Place(), &innermost_root()};
     return nullptr;
   }
+  if (writer.program_key() && !effects_.empty()) {  // which may be those of its __hash__
+    stop_record_ = {Stop::kProgramKey, Py_TYPE(writer.program_key())->tp_name, {}, &innermost_root()};
+    return nullptr;
+  }
   // A generator that waits inside of a try block ends with the frame, and its handlers run: no replay would make it.
   for (const auto& [reference, watched] : watched_)
     if (Info* known = info(watched.object); returns && watched.runs_code && known && known->cls == Info::Class::kMade) {
@@ -900,7 +905,8 @@ std::unique_ptr<Segment> Recorder::finish(bool returns, PyObject* result, const 
   std::vector<std::vector<uint32_t>> reads;
   for (const Segment::Read& read : segment.reads) reads.push_back(read.symbols);
   if (!reads.empty()) guards().split_by_reads(reads);
-  return std::move(segment_);
+  dict_index_.clear();
+  return std::exchange(segment_, std::make_unique<Segment>());
 }
 
 }  // namespace magneto::capture

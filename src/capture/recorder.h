@@ -395,6 +395,8 @@ class Recorder final : public Semantics, public Provenance {
 
   /// Whether C code may read all of `object`; guards what it may read. false: `stop_record` says why.
   bool readable(Activation& self, PyObject* object, int depth = 0);
+  /// Of an outside dict or set: the look-up runs code of the program. The reason stands in unreadable_*.
+  bool asks_program(PyObject* container, PyObject* key);
   bool usable_key(Activation& self, PyObject* key);  ///< C code asks for its hash, or for the number it stands for
   bool has_stable_text(Activation& self, PyObject* value);  ///< guards what its text depends on; false: it stopped
   /// Whether C code may take all elements of `object`; guards which they are, not what is in them.

@@ -332,7 +332,7 @@ PyObject* Recorder::call_read_key(const CCall& call) {
   if (call.rest().empty()) return call.run();
   PyObject* const key = call.rest()[0];
   specialise(key);
-  if (!slot_known(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
+  if (!slot_known(self, key) || asks_program(first, key)) return stop(self, unreadable_stop_, unreadable_detail_);
   guard_lookup(first, key);
   // What a class does for a key that it has not (__missing__) is done inside of dict.__getitem__, unseen.
   if (is_outside(first) && call.rule.has(CallTrait::kMayMiss) && missing_method(first, key))

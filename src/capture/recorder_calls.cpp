@@ -153,8 +153,11 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
       Ref bound = get ? Ref::take(get(function, callable, reinterpret_cast<PyObject*>(type))) : Ref::share(function);
       if (!bound) return nullptr;
       adopt(self, bound.get(), Source::Kind::kPinned, nullptr, name, -1, "__call__");
-      return active_ ? call(self, bound.get(), args, nargsf, kwnames)
-                     : Semantics::call(self, callable, args, nargsf, kwnames);
+      if (!active_) return Semantics::call(self, callable, args, nargsf, kwnames);
+      if (Py_EnterRecursiveCall(" while calling a Python object")) return nullptr;  // A.__call__ = A()
+      PyObject* const result = call(self, bound.get(), args, nargsf, kwnames);
+      Py_LeaveRecursiveCall();
+      return result;
     }
   }
   if (!type->tp_call) return Semantics::call(self, callable, args, nargsf, kwnames);  // not callable: CPython's error
@@ -292,9 +295,21 @@ struct PartialObject {
   PyObject_HEAD PyObject *function, *args, *keywords;
 };
 
+/// A partial that calls itself, as __setstate__ can make one.
+static bool is_endless(PyObject* partial) {
+  constexpr int kMost = 50;
+  PyTypeObject* const type = Py_TYPE(partial);
+  for (int depth = 0; depth < kMost && Py_TYPE(partial) == type; ++depth)
+    partial = reinterpret_cast<PartialObject*>(partial)->function;
+  return Py_TYPE(partial) == type;
+}
+
+static constexpr const char* kEndlessPartial = "a partial that calls itself";
+
 // What a partial holds is guarded at once: C code that calls one says nothing of it.
 void Recorder::guard_partial(PyObject* object) {
   auto* partial = reinterpret_cast<PartialObject*>(object);
+  if (is_endless(object)) return invalidate(*Activation::innermost(), Stop::kOpaqueCall, kEndlessPartial);
   if (floating(object)) pin(object);
   if (!is_outside(object)) return;
   SourceId source = source_of(object);
@@ -340,7 +355,11 @@ void Recorder::enter_receiver(PyObject* method, PyObject* bound) {
 
 // sorted(xs, key=f), map(f, xs): a Python function comes through the hook; what C code does to C code nobody sees.
 bool Recorder::callable_from_c(Activation& self, PyObject* object) {
-  if (is_partial(object) && !callable_from_c(self, reinterpret_cast<PartialObject*>(object)->function)) return false;
+  if (is_partial(object)) {
+    unreadable_stop_ = Stop::kOpaqueCall;
+    unreadable_detail_ = kEndlessPartial;
+    if (is_endless(object) || !callable_from_c(self, reinterpret_cast<PartialObject*>(object)->function)) return false;
+  }
   if (!PyCallable_Check(object) || PyFunction_Check(object) || is_partial(object)) {
     guard_callee(object);
     return true;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "capture/faults.h"
+#include "capture/content.h"
 #include "capture/recorder.h"
 #include "capture/recorder_calls_internal.h"
 #include "capture/recorder_ends_internal.h"
@@ -12,14 +13,11 @@ namespace magneto::capture {
 
 /// A dict with the same entries, in the order that one sees.
 static PyObject* plain_copy(PyObject* dict) {
-  if (!PyODict_Check(dict)) return PyDict_Copy(dict);
-  Ref copy = Ref::take(PyDict_New()), iterator = Ref::take(PyODict_Type.tp_iter(dict));
-  while (copy && iterator) {
-    Ref key = Ref::take(PyIter_Next(iterator.get()));
-    if (!key) break;
-    if (PyDict_SetItem(copy.get(), key.get(), PyDict_GetItemWithError(dict, key.get())) < 0) break;
-  }
-  return PyErr_Occurred() ? nullptr : copy.release();
+  if (!PyODict_Check(dict)) return content_of(dict);
+  Ref copy = Ref::take(PyDict_New());
+  for (const auto& [key, value] : items_of(dict))
+    if (!copy || PyDict_SetItem(copy.get(), key.get(), value.get()) < 0) return nullptr;
+  return copy.release();
 }
 
 /// Whether a container may lose what it holds by this method.
@@ -41,6 +39,7 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
   for (size_t i = first; i < count; ++i) {
     if (cls == CallClass::kEffectCopy ? !readable(self, args[i]) : !slot_known(self, args[i]))
       return stop(self, unreadable_stop_, unreadable_detail_);
+    if (asks_program(target, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
     const bool is_key = PyAnySet_Check(target) || (PyDict_Check(target) && i == first);
     if (is_key || ((PyLong_CheckExact(args[i]) || is_text(args[i])) && name.find("append") == std::string::npos))
       specialise(args[i]);
@@ -69,10 +68,12 @@ PyObject* Recorder::call_effect(Activation& self, PyObject* callable, CallClass 
     for (const char* method :
          {"__setitem__", "__delitem__", "__getitem__", "__iter__", "__contains__", "keys", "get", "pop", "__missing__"})
       if (!inherits(Py_TYPE(target), method, &PyODict_Type)) return stop(self, Stop::kEffect, name);
-  if (PyAnySet_Check(target) || strcmp(Py_TYPE(target)->tp_name, "collections.deque") == 0)
-    for (size_t i = first; i < count; ++i)
-      if (!is_value(args[i]) && cls == CallClass::kEffect && PyAnySet_Check(target))
-        return stop(self, Stop::kEffect, name);
+  if (hides_content(c_type(target)) && !is_deque(target)) return stop(self, Stop::kEffect, name);
+  for (size_t i = first; PyAnySet_Check(target) && i < count; ++i)
+    if (!is_value(args[i]) && cls == CallClass::kEffect) return stop(self, Stop::kEffect, name);
+  for (size_t i = first; i < count; ++i)
+    if (cls == CallClass::kEffectCopy && (PyDict_Check(target) || PyAnySet_Check(target)) && has_program_keys(args[i]))
+      return stop(self, Stop::kProgramKey, Py_TYPE(args[i])->tp_name);
   guard_class(target);
   bool reads = cls == CallClass::kEffect && name.find("append") == std::string::npos &&
                name.find("set.add") == std::string::npos && name.find("discard") == std::string::npos &&

@@ -3,6 +3,7 @@
 
 #include "capture/evaluator.h"
 #include "capture/faults.h"
+#include "capture/content.h"
 #include "capture/recorder.h"
 #include "capture/recorder_ends_internal.h"
 #include "capture/tensor_meta.h"
@@ -260,17 +261,7 @@ void Recorder::taken_away(PyObject* object) {
 void Recorder::snapshot(PyObject* container) try {
   if (originals_.count(container)) return;
   if (holds_an_end(container)) invalidate_by_end("it may end here");
-  PyObject* copy = nullptr;
-  if (PyODict_Check(container))
-    copy = PyObject_CallOneArg(reinterpret_cast<PyObject*>(&PyODict_Type), container);
-  else if (PyDict_Check(container))
-    copy = PyDict_Copy(container);
-  else if (PyList_Check(container))
-    copy = PyList_GetSlice(container, 0, PyList_GET_SIZE(container));
-  else if (PyAnySet_Check(container))
-    copy = PySet_New(container);
-  else if (is_deque(container))
-    copy = PySequence_List(container);
+  PyObject* const copy = content_of(container);
   if (!copy) return PyErr_Clear();
   originals_.emplace(container, copy);
   if (const auto replaced = replaced_.find(container); replaced != replaced_.end())
@@ -282,8 +273,7 @@ void Recorder::snapshot(PyObject* container) try {
 
 void Recorder::remember(PyObject* dict, PyObject* key) try {
   if (!dict || originals_.count(dict) || is_dirty(dict, key)) return;
-  PyObject* value = PyDict_GetItemWithError(dict, key);
-  PyErr_Clear();
+  PyObject* value = quiet_entry(dict, key);
   replaced_[dict].emplace_back(Ref::share(key), Ref::share(value));
 } catch (const std::exception& error) {
   fault(error.what());

@@ -2,6 +2,7 @@
 #include <structmember.h>
 
 #include "aten/data_of.h"
+#include "capture/content.h"
 #include "capture/evaluator.h"
 #include "capture/faults.h"
 #include "capture/recorder.h"
@@ -29,7 +30,7 @@ PyObject* Recorder::load_global(Activation& self, PyObject* name) {
     guard_key(self, builtins, name, nullptr, {}, Reader::kTags);
     value = PyDict_GetItemWithError(builtins, name);
   }
-  if (!value) return nullptr;
+  if (!value || !active_) return Py_XNewRef(value);
   Py_INCREF(value);
   if (!is_dirty(holder, name)) adopt(self, value, Source::Kind::kPinned, nullptr, name, -1, "a global");
   return tagged(holder, name, value);
@@ -537,7 +538,8 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
   if (is_tensor(key) && !(PyDict_CheckExact(container) && is_made(container)) &&
       !(has_known_data(key) && PySequence_Check(container) && !PyDict_Check(container)))
     return stop(self, Stop::kTensorData, "an index");
-  if (!usable_key(self, key)) return stop(self, unreadable_stop_, unreadable_detail_);
+  if (!usable_key(self, key) || asks_program(container, key))
+    return stop(self, unreadable_stop_, unreadable_detail_);
   guard_class(container);
   if (is_outside(container) && fills_by_itself(container, key)) return fill(self, container, key);
   if (PyDict_Check(container)) {
@@ -559,7 +561,7 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
   if (PyList_Check(container) || PyTuple_Check(container)) {
     Py_ssize_t index = PyLong_CheckExact(key) ? PyLong_AsSsize_t(key) : -1;
     if (index < 0 && PyErr_Occurred()) PyErr_Clear();
-    if (index < 0 && PyLong_CheckExact(key)) index += PyObject_Size(container);
+    if (index < 0 && PyLong_CheckExact(key)) index += count_of(container);
     adopt(self, result, Source::Kind::kItem, container, nullptr, index, "an element");
     if (!PyList_CheckExact(container) || !PyLong_CheckExact(key) || index < 0) return result;
     return tagged(container, Ref::take(PyLong_FromSsize_t(index)).get(), result);
@@ -587,7 +589,7 @@ int Recorder::store_item(Activation& self, PyObject* container, PyObject* key, P
   if (is_older(container))
     return stop_status(self, Stop::kEffect, std::string("an assignment to an item of ") + Py_TYPE(container)->tp_name);
   specialise(key);
-  if (!slot_known(self, container) || !usable_key(self, key))
+  if (!slot_known(self, container) || !usable_key(self, key) || asks_program(container, key))
     return stop_status(self, unreadable_stop_, unreadable_detail_);
   if (PyDict_Check(container)) guard_lookup(container, key);
   if (is_made(container)) return Semantics::store_item(self, container, key, value);

@@ -2,6 +2,7 @@
 #include <opcode.h>
 #include <torch/csrc/Exceptions.h>
 
+#include "capture/content.h"
 #include "capture/evaluator.h"
 #include "capture/faults.h"
 #include "capture/recorder.h"
@@ -440,7 +441,7 @@ int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
   if (is_tensor(container)) return stop_status(self, Stop::kTensorData, "in");
   specialise(item);
   if (PyObject* mapping = behind_proxy(container)) return contains(self, mapping, item);
-  if (!slot_guarded(self, container, "__contains__") || !slot_known(self, item))
+  if (!slot_guarded(self, container, "__contains__") || !slot_known(self, item) || asks_program(container, item))
     return stop_status(self, unreadable_stop_, unreadable_detail_);
   if (!is_value(container)) guard_class(container);
   guard_lookup(container, item);
@@ -452,6 +453,7 @@ int Recorder::contains(Activation& self, PyObject* container, PyObject* item) {
       if (is_value(item) && !originals_.count(container)) {
         int present = PySet_Contains(container, item);
         if (present < 0) return -1;
+        if (!active_) return Semantics::contains(self, container, item);
         if (floating(container)) {
           resolve(container);
           guards().steps.push_back(
@@ -621,21 +623,15 @@ void Recorder::guard_pair(PyObject* left, PyObject* right) {
 void Recorder::guard_lookup(PyObject* container, PyObject* item) {
   if (is_value(item) && !ids_.count(item)) return;
   if (is_outside(container) && !PyList_Check(container) && !PyTuple_Check(container)) return guard_compared(item);
-  Ref elements;
-  if (PyDict_Check(container) || PyAnySet_Check(container) || PyList_Check(container) || PyTuple_Check(container))
-    elements = Ref::take(PySequence_List(container));
-  PyErr_Clear();
-  for (Py_ssize_t i = 0; elements && i < PyList_GET_SIZE(elements.get()); ++i) {
-    PyObject* element = PyList_GET_ITEM(elements.get(), i);
+  for (const Ref& held : elements_of(container)) {
+    PyObject* const element = held.get();
     if (element != item && (!is_value(element) || ids_.count(element) || ids_.count(item))) guard_pair(item, element);
   }
 }
 
 // The keys of what was just made are not one another.
 void Recorder::guard_distinct(PyObject* container) {
-  Ref keys = Ref::take(PySequence_List(container));
-  for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i)
-    guard_lookup(container, PyList_GET_ITEM(keys.get(), i));
+  for (const Ref& key : elements_of(container)) guard_lookup(container, key.get());
 }
 
 // Comparing an object that is equal to itself only, inside of a container that is compared, asks which it is.

@@ -7,6 +7,7 @@
 #include "capture/compiled.h"
 #include "capture/evaluator.h"
 #include "capture/faults.h"
+#include "capture/content.h"
 #include "capture/iterators.h"
 #include "capture/recorder.h"
 #include "capture/tensor_meta.h"
@@ -145,7 +146,8 @@ bool Recorder::take_apart(Activation& self, PyObject* iterator, Py_ssize_t refer
   constexpr size_t kLoopOverData = 4;
   if (Py_TYPE(iterator) == &PyODictIter_Type) return false;  // its parts are a copy: what it gives is not theirs
   const SourceId source = source_of(iterator);
-  const Ref reduced = Ref::take(reduce_iterator(iterator));
+  const Ref reduced = Ref::take(reduce_iterator(iterator));  // looks builtins up, among whatever keys are there
+  if (!active_) return false;
   PyObject* const parts = reduced ? PyTuple_GET_ITEM(reduced.get(), 1) : nullptr;
   PyObject* const state = reduced && PyTuple_GET_SIZE(reduced.get()) > 2 ? PyTuple_GET_ITEM(reduced.get(), 2) : Py_None;
   if (!parts || !is_value(state)) return false;
@@ -316,7 +318,7 @@ void Recorder::adopt(Activation& self, PyObject* object, Source::Kind kind, PyOb
       }
     }
     if (kind == Source::Kind::kItem && parent && !as_it_was) {
-      bool holds = PyDict_Check(parent) ? key && PyDict_GetItemWithError(parent, key) == object
+      bool holds = PyDict_Check(parent) ? key && quiet_entry(parent, key) == object
                    : PyList_Check(parent) || PyTuple_Check(parent)
                        ? index >= 0 && index < PySequence_Fast_GET_SIZE(parent) &&
                              PySequence_Fast_GET_ITEM(parent, index) == object
@@ -572,9 +574,10 @@ void Recorder::guard_key(Activation& self, PyObject* dict, PyObject* key, PyObje
   if (is_dirty(dict, key)) return;
   if (PyLong_CheckExact(key) && is_made(key)) return invalidate(self, Stop::kUnknownObject, "id()");
   specialise(key);
-  PyObject* value = PyDict_GetItemWithError(dict, key);
+  PyObject* const value = PyDict_GetItemWithError(dict, key);
+  const Ref held = Ref::share(value);
   if (!value && PyErr_Occurred()) PyErr_Clear();
-  Ref held = Ref::share(value);
+  if (!active_) return;  // an == of a key has ended the recording
   const bool tags = reader == Reader::kTags && value && can_be_symbol(value);
   const auto symbol = symbol_of_.find({dict, key_string(key)});
   if (!tags && symbol != symbol_of_.end() && value) fix_symbol(symbol->second, value);
@@ -708,28 +711,27 @@ bool Recorder::guard_all(Activation& self, PyObject* container, Reader reader) t
     if (active_ && floating(value)) resolve(value);
   };
   if (PyDict_Check(container)) {
+    if (PyODict_Check(content) && has_program_keys(content)) {  // who walks it asks keys for their hashes
+      invalidate(self, Stop::kProgramKey, Py_TYPE(container)->tp_name);
+      return false;
+    }
     FloatingStep keys{FloatingStep::Kind::kKeys, source, {}, {}, {}, {}, 0, {}};
-    DictGuard* guard = is_floating ? nullptr : &dict_guard(container, nullptr, source);
-    std::vector<std::pair<PyObject*, PyObject*>> items;
-    Ref iterator = Ref::take(PyODict_Check(content) ? PyODict_Type.tp_iter(content) : PyDict_Type.tp_iter(content));
-    while (iterator) {
-      Ref key = Ref::take(PyIter_Next(iterator.get()));
-      if (!key) break;
-      items.emplace_back(key.get(), PyDict_GetItemWithError(content, key.get()));
-      if (guard)
-        guard->items.push_back({key, Ref::share(items.back().second), -1});
-      else
-        keys.keys.push_back(key);
-    }
-    if (guard) {
-      guard->whole = true;
-      if (PyODict_Check(container)) guard->order_state = 1;  // never equal to a state: compared once, then taken over
-    } else {
+    const std::vector<std::pair<Ref, Ref>> items = items_of(content);
+    if (items.size() != static_cast<size_t>(PyDict_GET_SIZE(content)))  // hashes of keys are not what they were
+      invalidate(self, Stop::kUnknownObject, Py_TYPE(container)->tp_name);
+    if (!active_) return false;
+    for (const auto& [key, value] : items) keys.keys.push_back(key);
+    if (is_floating) {
       guards().steps.push_back(std::move(keys));
+    } else {
+      DictGuard& guard = dict_guard(container, nullptr, source);
+      for (const auto& [key, value] : items) guard.items.push_back({key, value, -1});
+      guard.whole = true;
+      if (PyODict_Check(container)) guard.order_state = 1;  // never equal to a state: compared once, then taken over
     }
-    for (auto& [key, value] : items) {
-      if (is_floating && !is_value(key)) owned(key);
-      part(value, key, -1);
+    for (const auto& [key, value] : items) {
+      if (is_floating && !is_value(key.get())) owned(key.get());
+      part(value.get(), key.get(), -1);
     }
   } else if (PyList_Check(container)) {
     if (is_floating) {
@@ -754,18 +756,17 @@ bool Recorder::guard_all(Activation& self, PyObject* container, Reader reader) t
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(container); ++i) part(PyTuple_GET_ITEM(container, i), nullptr, i);
   } else if (is_deque(container)) {
     static PyObject* const most = PyUnicode_InternFromString("maxlen");
-    const Ref items = Ref::take(PySequence_List(content)), limit = Ref::take(PyObject_GetAttr(container, most));
-    if (!items || !limit) return PyErr_Clear(), false;
+    const Ref limit = Ref::take(PyObject_GetAttr(container, most));
+    if (!limit) return PyErr_Clear(), false;
+    const std::vector<Ref> items = elements_of(content);
     guard_member(container, most, limit.get());
-    guards().steps.push_back({FloatingStep::Kind::kLength, source, {}, {}, {}, {}, PyList_GET_SIZE(items.get()), {}});
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) part(PyList_GET_ITEM(items.get(), i), nullptr, i);
+    guards().steps.push_back(
+        {FloatingStep::Kind::kLength, source, {}, {}, {}, {}, static_cast<Py_ssize_t>(items.size()), {}});
+    for (size_t i = 0; i < items.size(); ++i) part(items[i].get(), nullptr, static_cast<Py_ssize_t>(i));
   } else if (PyAnySet_Check(container)) {
     SequenceGuard guard{Ref::share(container), source, {}};
     if (is_floating) pin(container);
-    Ref iterator = Ref::take(PyObject_GetIter(content));
-    while (iterator) {
-      Ref item = Ref::take(PyIter_Next(iterator.get()));
-      if (!item) break;
+    for (const Ref& item : elements_of(content)) {
       if (!is_value(item.get()) && !info(item.get()))
         enter_outside(item.get(), guards().sources.pinned(source, nullptr));
       guard.items.push_back(item);
@@ -922,6 +923,16 @@ bool Recorder::usable_tensor(PyObject* tensor, const char* place) {
   unreadable_stop_ = Stop::kUnknownTensor;
   unreadable_detail_ = place;
   return false;
+}
+
+bool Recorder::asks_program(PyObject* container, PyObject* key) {
+  if (is_value(key)) return false;
+  if (PyObject* const dict = dict_of_view(container)) container = dict;
+  const bool looks_up = PyDict_Check(container) || PyAnySet_Check(container);
+  if (!looks_up || is_made(container) || !runs_program(key)) return false;
+  unreadable_stop_ = Stop::kProgramKey;
+  unreadable_detail_ = Py_TYPE(key)->tp_name;
+  return true;
 }
 
 bool Recorder::usable_key(Activation& self, PyObject* key) {

@@ -21,7 +21,7 @@ static std::string key_text(PyObject* key, bool as_attribute) {
 }
 
 std::string Sources::describe(SourceId id) const {
-  if (!id.valid()) return "?";
+  if (!id.valid() || id.index() >= size()) return "?";
   const Source& source = (*this)[id];
   std::string parent = source.parent.valid() ? describe(source.parent) : "";
   switch (source.kind) {

@@ -45,14 +45,15 @@ class Sources {
   }
   /// A part of `parent`; floating when the parent is.
   SourceId part(Source::Kind kind, SourceId parent, PyObject* key, Py_ssize_t index = -1) {
-    bool floating = parent.valid() && (*this)[parent].floating;
+    const bool floating = this->floating(parent);
     return add({floating ? kind : Source::Kind::kPinned, floating, parent, Ref::share(key), index});
   }
   SourceId held(SourceId parent, PyObject* object) {
     return add({Source::Kind::kHeld, true, parent, Ref::share(object), -1});
   }
   const Source& operator[](SourceId id) const { return table_[id.index()]; }
-  bool floating(SourceId id) const { return id.valid() && table_[id.index()].floating; }
+  /// False for one of another table, too: code of the program may end a recording while it asks for a guard.
+  bool floating(SourceId id) const { return id.valid() && id.index() < table_.size() && table_[id.index()].floating; }
   size_t size() const { return table_.size(); }
   size_t floating_count() const { return floating_; }
 

@@ -1,5 +1,5 @@
-// capture/content.h: what a container holds, as its C type has it: no method of the program is asked, neither those of the
-// container's class nor those of its keys. They run as often as in eager, so no guard, no copy and no recipe may.
+// capture/content.h: what a container holds, as its C type has it: no method of the program is asked, neither those of
+// the container's class nor those of its keys. They run as often as in eager, so no guard, no copy and no recipe may.
 #pragma once
 #include <Python.h>
 

@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "capture/iterators.h"
 #include "capture/content.h"
+#include "capture/iterators.h"
 #include "evaluator/frame_abi.h"
 
 namespace magneto::capture {
@@ -244,7 +244,9 @@ static bool holds_same(PyObject* set, const std::vector<Ref>& items) {
     if (same == items.size() || !same_value(items[same].get(), item.get())) break;
     ++same;
   }
-  const auto is_there = [&](const Ref& item) { return !runs_program(item.get()) && PySet_Contains(set, item.get()) == 1; };
+  const auto is_there = [&](const Ref& item) {
+    return !runs_program(item.get()) && PySet_Contains(set, item.get()) == 1;
+  };
   return same == items.size() || std::all_of(items.begin(), items.end(), is_there);
 }
 

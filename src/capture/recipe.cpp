@@ -10,8 +10,8 @@
 #include <unordered_set>
 
 #include "base/check.h"
-#include "capture/iterators.h"
 #include "capture/content.h"
+#include "capture/iterators.h"
 #include "capture/tensor_meta.h"
 #include "evaluator/frame_abi.h"
 

@@ -1,8 +1,8 @@
 // Changes of objects from outside: repeated on replay, in order.
 #include <algorithm>
 
-#include "capture/faults.h"
 #include "capture/content.h"
+#include "capture/faults.h"
 #include "capture/recorder.h"
 #include "capture/recorder_calls_internal.h"
 #include "capture/recorder_ends_internal.h"

@@ -1,9 +1,9 @@
 // The ends of objects: they come when eager lets them come.
 #include <string_view>
 
+#include "capture/content.h"
 #include "capture/evaluator.h"
 #include "capture/faults.h"
-#include "capture/content.h"
 #include "capture/recorder.h"
 #include "capture/recorder_ends_internal.h"
 #include "capture/tensor_meta.h"

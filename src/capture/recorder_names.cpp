@@ -538,8 +538,7 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
   if (is_tensor(key) && !(PyDict_CheckExact(container) && is_made(container)) &&
       !(has_known_data(key) && PySequence_Check(container) && !PyDict_Check(container)))
     return stop(self, Stop::kTensorData, "an index");
-  if (!usable_key(self, key) || asks_program(container, key))
-    return stop(self, unreadable_stop_, unreadable_detail_);
+  if (!usable_key(self, key) || asks_program(container, key)) return stop(self, unreadable_stop_, unreadable_detail_);
   guard_class(container);
   if (is_outside(container) && fills_by_itself(container, key)) return fill(self, container, key);
   if (PyDict_Check(container)) {

@@ -39,7 +39,9 @@ bool is_of_a_library(PyObject* function) {
 bool is_of_the_program(PyTypeObject* type, const char* name) {
   const Ref key = Ref::take(PyUnicode_InternFromString(name));
   PyObject* const method = key ? _PyType_Lookup(type, key.get()) : nullptr;
-  if (!method || method == Py_None || Py_TYPE(method) == &PyWrapperDescr_Type) return false;
+  if (!method || method == Py_None) return false;
+  for (const PyTypeObject* of_c : {&PyWrapperDescr_Type, &PyMethodDescr_Type, &PyCFunction_Type})
+    if (Py_TYPE(method) == of_c) return false;
   return !PyFunction_Check(method) || !is_of_a_library(method);
 }
 

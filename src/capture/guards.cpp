@@ -548,6 +548,7 @@ PyObject* GuardProgram::resolve(SourceId id, GuardContext& context) const {
     }
     case Source::Kind::kSelf:
       if (PyObject* dict = dict_of_view(parent)) found = dict;
+      if (PyCFunction_Check(parent)) found = PyCFunction_GET_SELF(parent);
       if (PyMethod_Check(parent)) found = source.index == 0 ? PyMethod_GET_SELF(parent) : PyMethod_GET_FUNCTION(parent);
       break;
     default:
@@ -678,6 +679,12 @@ bool GuardProgram::check_step(FloatingStep& step, GuardContext& context, std::st
              miss([&] { return "membership in " + sources.describe(step.target) + " changed"; });
     }
     case Kind::kFunction: {
+      if (PyObject* method = step.object.get(); PyCFunction_Check(method)) {
+        const bool same =
+            target && Py_TYPE(target) == Py_TYPE(method) &&
+            reinterpret_cast<PyCFunctionObject*>(target)->m_ml == reinterpret_cast<PyCFunctionObject*>(method)->m_ml;
+        return same || miss([&] { return sources.describe(step.target) + " is another method"; });
+      }
       auto* function = reinterpret_cast<PyFunctionObject*>(target);
       return (PyFunction_Check(target) && function->func_code == step.object.get() &&
               function->func_defaults == step.value.get() && function->func_kwdefaults == step.keys[0].get() &&

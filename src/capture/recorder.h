@@ -275,6 +275,7 @@ class Recorder final : public Semantics, public Provenance {
   void guard_partial(PyObject* partial);
   void bind_operator(PyObject* owner, PyObject* name);  ///< torch.ops.mine.op, before its attribute is read
   void guard_callee(PyObject* object);
+  void guard_method(Activation& self, PyObject* method, PyObject* bound);
   void enter_receiver(PyObject* method, PyObject* bound);
   void guard_reference(PyObject* reference);                 ///< a weak one
   bool callable_from_c(Activation& self, PyObject* object);  ///< C code may call it: what it does is seen, or nothing

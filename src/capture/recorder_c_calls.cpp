@@ -21,7 +21,7 @@ PyObject* Recorder::call_c(Activation& self, PyObject* callable, PyObject* const
   const CallRule rule = call_rule(callable, &bound);
   const size_t count = total_count(nargsf, kwnames);
   PyObject* const first = bound ? bound : count ? args[0] : nullptr;
-  enter_receiver(callable, bound);
+  if (!floating(callable)) enter_receiver(callable, bound);
   return call_by_class({self, callable, args, nargsf, kwnames, rule, bound, first, count});
 }
 

@@ -117,7 +117,13 @@ PyObject* Recorder::call(Activation& self, PyObject* callable, PyObject* const* 
     return call(self, PyMethod_GET_FUNCTION(callable), all.data() + 1,
                 (positional + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
   }
-  if (floating(callable) && !is_python_class(type)) pin(callable);  // what is called is part of the program
+  PyObject* const bound = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
+  if (bound && !PyModule_Check(bound) && !PyType_Check(bound) && floating(callable)) {
+    guard_method(self, callable, bound);
+    if (!active_) return Semantics::call(self, callable, args, nargsf, kwnames);
+  } else if (floating(callable) && !is_python_class(type)) {
+    pin(callable);  // what is called is part of the program
+  }
   if (PyType_Check(callable)) return call_type(self, reinterpret_cast<PyTypeObject*>(callable), args, nargsf, kwnames);
   if (PyCFunction_Check(callable) || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
       type == &PyClassMethodDescr_Type || is_method_wrapper(callable))
@@ -343,8 +349,20 @@ void Recorder::guard_callee(PyObject* object) {
   }
 }
 
-// append = items.append, add = x.add, before the compiled function: the method is known by address, and so is what it
-// is bound to.
+// append = items.append, a local of a frame that goes on here, or an argument: another one at each call, of the same
+// function of C, bound to what is found in it.
+void Recorder::guard_method(Activation& self, PyObject* method, PyObject* bound) {
+  const SourceId source = source_of(method);
+  if (!reads_.insert({method, nullptr}).second) return;
+  resolve(method);
+  guards().steps.push_back({FloatingStep::Kind::kFunction, source, {}, Ref::share(method), {}, {}, 0, {}});
+  const Ref held = Ref::share(bound);  // it is old, however few references there are
+  if (!is_value(bound)) return adopt(self, bound, Source::Kind::kSelf, method, nullptr, 0, "a bound method");
+  const SourceId part = guards().sources.part(Source::Kind::kSelf, source, nullptr, 0);
+  guards().steps.push_back({FloatingStep::Kind::kValue, part, {}, Ref::share(bound), {}, {}, 0, {}});
+}
+
+// append = items.append, before the compiled function: the method is known by address, and so is what it is bound to.
 void Recorder::enter_receiver(PyObject* method, PyObject* bound) {
   if (!bound || !is_outside(method) || is_value(bound)) return;
   if (floating(method)) pin(method);

@@ -356,3 +356,36 @@ def f(x, o, s, d, log):
             log.clear()
         answers.append(answer)
     assert answers[0] == answers[1]
+
+
+# ---- methods of C types that are alive across a break, or come as arguments -------------------------------------------
+
+
+def appends_across_a_break(x, items):
+    add, join, text = items.append, ", ".join, "a b".split
+    torch._dynamo.graph_break()
+    add(x.shape[0])
+    return x + len(items), join(["a", "b"]), text()
+
+
+def calls_what_it_is_given(x, method):
+    return x + 1, method(3)
+
+
+def test_methods_alive_across_a_break():
+    compiled = magneto.compile(appends_across_a_break)
+    for n in range(12):
+        mine, eagers = list(range(n % 3)), list(range(n % 3))
+        assert str(compiled(torch.ones(2), mine)) == str(appends_across_a_break(torch.ones(2), eagers))
+        assert mine == eagers
+    assert not magneto.report().fallbacks
+
+
+def test_methods_as_arguments():
+    compiled = magneto.compile(calls_what_it_is_given)
+    for n in range(12):
+        mine, eagers = [n], [n]
+        for method, other in ((mine.append, eagers.append), ([4].count, [4].count), ({3: n}.get, {3: n}.get), ((3).__add__, (3).__add__)):
+            assert str(compiled(torch.ones(2), method)) == str(calls_what_it_is_given(torch.ones(2), other))
+        assert mine == eagers == [n, 3]
+        assert str(compiled(torch.ones(2), mine.index)) == str(calls_what_it_is_given(torch.ones(2), eagers.index))

@@ -7,9 +7,11 @@
 #include <algorithm>
 
 #include "aten/chain_internal.h"
+#include "aten/early.h"
 #include "aten/joint.h"
 #include "aten/operators_internal.h"
 #include "aten/program.h"
+#include "aten/undo.h"
 
 namespace magneto::aten {
 
@@ -104,9 +106,9 @@ void read_numbers(const at::Tensor& tensor, at::IntArrayRef symbols) {
 
 bool reads_numbers(const Graph& graph) { return std::any_of(graph.nodes().begin(), graph.nodes().end(), is_read); }
 
-std::shared_ptr<Reading> make_reading(const std::shared_ptr<Program>& program, std::span<const at::Tensor> examples,
-                                      std::span<const int64_t> hints, const std::vector<size_t>& read_at,
-                                      const CompilePiece& compile) {
+static std::shared_ptr<Reading> make_pieces(const std::shared_ptr<Program>& program,
+                                            std::span<const at::Tensor> examples, std::span<const int64_t> hints,
+                                            const std::vector<size_t>& read_at, const CompilePiece& compile) {
   std::vector<Piece> pieces = cut_into_pieces(*program, cuts_of(program->graph()));
   std::vector<std::shared_ptr<Executable>> executables;
   Examples known(*program, examples, hints);
@@ -133,6 +135,45 @@ std::shared_ptr<Reading> make_reading(const std::shared_ptr<Program>& program, s
     known.follow(piece, inputs);
   }
   return make_chain(program, std::move(pieces), std::move(executables));
+}
+
+namespace {
+
+/// Numbers are read before what does not need them, unless inputs share memory that nobody said they share.
+class EarlyReading final : public Reading {
+ public:
+  EarlyReading(Apart apart, std::shared_ptr<Reading> early, std::shared_ptr<Reading> in_order)
+      : apart_(std::move(apart)), early_(std::move(early)), in_order_(std::move(in_order)) {}
+  Failure run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs) const override {
+    return chosen(inputs).run(inputs, symbols, outputs);
+  }
+  Failure run(std::span<at::Tensor> inputs, std::span<const int64_t> symbols, Tensors& outputs,
+              const Take& take) const override {
+    return chosen(inputs).run(inputs, symbols, outputs, take);
+  }
+  bool writes_inputs() const override { return in_order_->writes_inputs(); }
+
+ private:
+  const Reading& chosen(std::span<const at::Tensor> inputs) const {
+    return *(apart_.holds(inputs) ? early_ : in_order_);
+  }
+  const Apart apart_;
+  const std::shared_ptr<Reading> early_, in_order_;
+};
+
+}  // namespace
+
+std::shared_ptr<Reading> make_reading(const std::shared_ptr<Program>& program, std::span<const at::Tensor> examples,
+                                      std::span<const int64_t> hints, const std::vector<size_t>& read_at,
+                                      const CompilePiece& compile) {
+  std::optional<EarlyReads> early;
+  if (!Reversible().look(program->graph())) early = with_early_reads(program->graph(), read_at);
+  if (!early) return make_pieces(program, examples, hints, read_at, compile);
+  const auto as_it_is = [](const std::shared_ptr<Program>& piece, std::span<const at::Tensor>) { return piece; };
+  auto reordered = std::make_shared<Program>(std::move(early->graph), program->constants());
+  return std::make_shared<EarlyReading>(std::move(early->apart),
+                                        make_pieces(reordered, examples, hints, read_at, compile),
+                                        make_pieces(program, examples, hints, read_at, as_it_is));
 }
 
 TORCH_LIBRARY_FRAGMENT(magneto, library) {

@@ -7,6 +7,7 @@
 #include "aten/convert_internal.h"
 #include "aten/copying_internal.h"
 #include "aten/custom_function.h"
+#include "aten/early.h"
 #include "aten/foreign_internal.h"
 #include "aten/operators_internal.h"
 #include "aten/program.h"
@@ -245,11 +246,19 @@ std::vector<Trace::Measure> Trace::take_measures() {
   return {state_->measured.begin() + static_cast<std::ptrdiff_t>(first), state_->measured.end()};
 }
 
-bool Trace::may_be_taken_back() const {
+bool Trace::may_be_taken_back(const at::Tensor* read) const {
+  const std::optional<ValueId> value = read ? find(*read) : std::nullopt;
   Lock lock(*state_);
-  if (!state_->reversible.look(state_->graph)) return false;
+  Reversible early;
+  const Reversible* done = &state_->reversible;
+  if (!state_->reversible.look(state_->graph)) {
+    if (!read) return false;
+    const std::vector<bool> needed = needed_by_reads(state_->graph, value.value_or(ValueId()));
+    if (!early.look(state_->graph, &needed)) return false;
+    done = &early;
+  }
   const auto outsider = [&](ValueId input) -> const at::Tensor& { return state_->values[input.index()].outsider; };
-  const std::vector<ValueId>& written = state_->reversible.written();
+  const std::vector<ValueId>& written = done->written();
   const bool writes_view = std::any_of(written.begin(), written.end(), [&](ValueId input) {
     return outsider(input).defined() && outsider(input).is_view();
   });

@@ -99,7 +99,8 @@ class Trace {
 
   /// Whether a run of what was recorded could be taken back, as if it had never been: nothing of another library was
   /// called, and few elements of inputs were written to.
-  bool may_be_taken_back() const;
+  /// `read`: a number of it is read next. What it does not need may come after it.
+  bool may_be_taken_back(const at::Tensor* read = nullptr) const;
 
   /// Where the recording stands. rewind forgets the nodes after a mark; all of them must have been run (flush first).
   struct Mark {

@@ -93,7 +93,7 @@ Undo::Plan undo_plan(const graph::Graph& graph) {
   return plan;
 }
 
-bool Reversible::look(const graph::Graph& graph) {
+bool Reversible::look(const graph::Graph& graph, const std::vector<bool>* part) {
   constexpr int64_t kFew = 1 << 16;
   if (graph.nodes().size() < nodes_) *this = {};  // some were forgotten
   shows_.resize(graph.values().size());
@@ -103,14 +103,15 @@ bool Reversible::look(const graph::Graph& graph) {
   for (; nodes_ < graph.nodes().size(); ++nodes_) {
     const graph::Node& node = graph.nodes()[nodes_];
     const Operator& op = operator_named(node.op);
-    is_final_ = is_final_ || op.is_foreign;
+    const bool is_done = !part || (*part)[nodes_];
+    is_final_ = is_final_ || (op.is_foreign && is_done);
     graph::ValueId of;
     for (size_t a = 0; a < node.args.size(); ++a)
       each_value(node.args[a], [&](graph::ValueId value) {
         const graph::ValueId input = shown(value);
         if (!input.valid()) return;
         if (op.aliases[a]) of = input;
-        if (!op.writes[a]) return;
+        if (!op.writes[a] || !is_done) return;
         is_final_ = is_final_ || (op.way == Way::kRestride && value == input);
         if (std::find(written_.begin(), written_.end(), input) == written_.end()) written_.push_back(input);
         int64_t elements = 1;

@@ -51,7 +51,8 @@ class Reversible {
  public:
   /// Nothing of another library is called, no input becomes another tensor in place, and what is written of inputs is
   /// small.
-  bool look(const graph::Graph& graph);
+  /// `part`: only these nodes of it are done.
+  bool look(const graph::Graph& graph, const std::vector<bool>* part = nullptr);
   /// The inputs that are written to, by themselves or through views.
   const std::vector<graph::ValueId>& written() const { return written_; }
 

@@ -308,8 +308,9 @@ class Recorder final : public Semantics, public Provenance {
   bool has_known_data(PyObject* tensor);  ///< the same in each call
   // recorder_data.cpp: numbers that are read from tensors
   bool can_read(Activation& self, PyObject* tensor);  ///< the graph can read its elements
-  bool may_read(Activation& self);                    ///< the graph can read numbers here
-  bool reads_in_a_loop(Activation& self);             ///< too often to be one graph
+  /// The graph can read numbers here, of this tensor.
+  bool may_read(Activation& self, const at::Tensor* read = nullptr);
+  bool reads_in_a_loop(Activation& self);  ///< too often to be one graph
   /// As long as it lives, operators whose sizes depend on data are a part of the graph.
   struct Measuring {
     Measuring(Recorder& recorder, Activation& self);

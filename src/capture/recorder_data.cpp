@@ -9,6 +9,7 @@
 
 #include <bit>
 
+#include "aten/early.h"
 #include "aten/reading.h"
 #include "capture/recorder.h"
 #include "capture/recorder_torch_internal.h"
@@ -19,10 +20,11 @@ namespace magneto::capture {
 
 // More of them are data, and no numbers that a program is about.
 constexpr int64_t kMostNumbers = 32;
+constexpr size_t kMostReads = 1024;
 
 // A loop until something is small enough has another length at another call, and each step is a piece of its own.
 bool Recorder::reads_in_a_loop(Activation& self) {
-  const size_t most = may_end ? 16 : 1024;
+  const size_t most = may_end ? 16 : kMostReads;
   const InstructionPath here = path_of(self);
   const auto same = [&](const Segment::Read& read) {
     return read.place.instruction == here.instruction && read.place.cache == here.cache &&
@@ -32,13 +34,13 @@ bool Recorder::reads_in_a_loop(Activation& self) {
          static_cast<size_t>(std::count_if(segment_->reads.begin(), segment_->reads.end(), same)) >= most;
 }
 
-bool Recorder::may_read(Activation&) {
+bool Recorder::may_read(Activation&, const at::Tensor* read) {
   return active_ && reads_data && !rehearsal_ && !uses_func_ && checkpoint_depth_ == 0 && raised_by_.empty() &&
-         trace_->may_be_taken_back();
+         trace_->may_be_taken_back(read);
 }
 
 bool Recorder::can_read(Activation& self, PyObject* tensor) {
-  if (!may_read(self) || !torch_operand(self, tensor) || !active_) return false;
+  if (!may_read(self, &tensor_of(tensor)) || !torch_operand(self, tensor) || !active_) return false;
   const at::Tensor& live = tensor_of(tensor);
   if (is_wrapped(live) || live.is_complex() || live.numel() == 0 || live.numel() > kMostNumbers) return false;
   if (symbolic_ && symbolic_->alive()) {
@@ -46,6 +48,8 @@ bool Recorder::can_read(Activation& self, PyObject* tensor) {
     if (!symbolic.defined() || symbolic_->is_symbolic(tensor)) return false;
   }
   if (!reads_in_a_loop(self)) return true;
+  const std::optional<graph::ValueId> value = trace_->find(live);  // the step of each parameter
+  if (value && segment_->reads.size() < kMostReads && aten::is_apart_from_reads(trace_->graph(), *value)) return true;
   invalidate(self, Stop::kTensorData, "a loop");  // the next recording ends before the first of its steps
   return false;
 }

@@ -139,10 +139,13 @@ PyObject* Recorder::tensor_attr(Activation& self, PyObject* tensor, PyObject* na
   if (descriptor && (Py_TYPE(descriptor) == &PyGetSetDescr_Type || Py_TYPE(descriptor) == &PyMemberDescr_Type)) {
     if (strcmp(text, "grad") == 0 && is_outside(tensor)) {
       PyObject* result = PyObject_GetAttr(tensor, name);
-      if (!result) return nullptr;
-      guard_member(tensor, name, result);
-      if (result != Py_None && !info(result)) {
-        enter_outside(result, guards().sources.pinned(source_of(tensor), name));
+      if (!result || !reads_.insert({tensor, result}).second) return result;
+      if (result == Py_None || info(result)) {
+        guard_member(tensor, name, result);
+      } else {  // each backward makes another one
+        const SourceId source = source_of(tensor);
+        const SourceId owner = floating(tensor) ? source : guards().sources.held(source, tensor);
+        enter_outside(result, guards().sources.part(Source::Kind::kMember, owner, name));
       }
       return result;
     }
@@ -535,7 +538,9 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
   if (PyObject* mapping = behind_proxy(container)) return load_item(self, mapping, key);
   if (!slot_guarded(self, container, "__getitem__")) return stop(self, unreadable_stop_, unreadable_detail_);
   // A dict finds a tensor by its address.
-  if (is_tensor(key) && !(PyDict_CheckExact(container) && is_made(container)) &&
+  const bool by_address = (PyDict_CheckExact(container) && is_made(container)) ||
+                          (PyDict_Check(container) && is_outside(key) && !floating(key));
+  if (is_tensor(key) && !by_address &&
       !(has_known_data(key) && PySequence_Check(container) && !PyDict_Check(container)))
     return stop(self, Stop::kTensorData, "an index");
   if (!usable_key(self, key) || asks_program(container, key)) return stop(self, unreadable_stop_, unreadable_detail_);

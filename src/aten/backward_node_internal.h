@@ -20,22 +20,12 @@
 #include "aten/executable.h"
 #include "aten/generators_internal.h"
 #include "aten/halves_internal.h"
+#include "aten/history.h"
 #include "aten/passed_internal.h"
 #include "aten/training.h"
 #include "autograd/partition.h"
 
 namespace magneto::aten {
-
-using NodePtr = decltype(torch::autograd::Edge::function);
-
-template <class Kind, class... Args>
-NodePtr make_autograd_node(Args&&... args) {
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
-  return c10::make_intrusive<Kind>(std::forward<Args>(args)...);
-#else
-  return NodePtr(new Kind(std::forward<Args>(args)...), torch::autograd::deleteNode);
-#endif
-}
 
 /// Nodes that others own. One that ends takes itself out of the list. It ends wherever its last holder does: the lock
 /// is the list's own, and the thread that has it may end nodes.

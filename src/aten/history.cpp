@@ -73,7 +73,7 @@ at::Tensor leaf_of(const Node& node) {
 void free_history(const at::Tensor& tensor) {
   // It leads where the history has led: whoever asks for gradients there is told of the freed graph first.
   const NodePtr node = tensor.grad_fn();
-  const auto error = std::make_shared<torch::autograd::Error>(
+  const NodePtr error = make_autograd_node<torch::autograd::Error>(
       torch::autograd::ERR_BACKWARD_TWICE,
       node ? torch::autograd::edge_list(node->next_edges()) : torch::autograd::edge_list());
   error->add_input_metadata(tensor);

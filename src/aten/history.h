@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/headeronly/version.h>
 
 #include <functional>
 #include <memory>
@@ -12,7 +13,16 @@
 
 namespace magneto::aten {
 
-using NodePtr = std::shared_ptr<torch::autograd::Node>;
+using NodePtr = decltype(torch::autograd::Edge::function);
+
+template <class Kind, class... Args>
+NodePtr make_autograd_node(Args&&... args) {
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+  return c10::make_intrusive<Kind>(std::forward<Args>(args)...);
+#else
+  return NodePtr(new Kind(std::forward<Args>(args)...), torch::autograd::deleteNode);
+#endif
+}
 
 /// The nodes that autograd's engine runs when it is asked for the gradients of `inputs`.
 std::vector<NodePtr> nodes_between(std::span<const at::Tensor> outputs, std::span<const at::Tensor> inputs);

@@ -21,6 +21,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "aten/history.h"
 #include "aten/symbols.h"
 #include "aten/trace.h"
 #include "capture/call_rules.h"
@@ -29,10 +30,6 @@
 #include "capture/segment.h"
 #include "capture/stop_reasons.h"
 #include "capture/symbolic_trace.h"
-
-namespace torch::autograd {
-struct Node;
-}
 
 namespace magneto::capture {
 
@@ -497,8 +494,8 @@ class Recorder final : public Semantics, public Provenance {
     at::Tensor tensor;
     StopRecord::Place place;
   };
-  std::unordered_set<std::shared_ptr<torch::autograd::Node>> freed_;  ///< that a backward has run, and did not keep
-  std::vector<MadeLeaf> leaves_;                                      ///< tensors made here that became leaves
+  std::unordered_map<const torch::autograd::Node*, aten::NodePtr> freed_;  ///< that a backward has run, and not kept
+  std::vector<MadeLeaf> leaves_;                                           ///< tensors made here that became leaves
   bool is_recorded(const torch::autograd::Node& node) const;
   PyObject* run_engine(Activation& self, PyObject* function, PyObject* const* args, size_t nargsf, PyObject* kwnames);
   /// Tensor.requires_grad_(). nullptr without an error: a graph cannot hold it.

@@ -51,7 +51,8 @@ PyObject* Recorder::run_engine(Activation& self, PyObject* function, PyObject* c
     if (!is_recorded(*node) || runs_python(node)) return refuse();
   for (size_t i = 0; i < count; ++i)
     if (!torch_operand(self, args[i])) return stop(self, unreadable_stop_, unreadable_detail_);
-  if (args[2] == Py_False) freed_.insert(nodes.begin(), nodes.end());
+  if (args[2] == Py_False)
+    for (const aten::NodePtr& node : nodes) freed_.emplace(node.get(), node);
   const size_t positional = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
   return torch_leaf(self, "torch.autograd.grad", {args, count}, [&](PyObject* const* of) {
     const aten::Trace::EngineRun running(*aten::current_trace());
@@ -95,7 +96,8 @@ static bool is_freed(const aten::NodePtr& node) {
 }
 
 bool Recorder::has_freed_history(const at::Tensor& tensor) const {
-  return aten::comes_from(tensor, [&](const aten::NodePtr& node) { return freed_.count(node) > 0 && is_freed(node); });
+  return aten::comes_from(tensor,
+                          [&](const aten::NodePtr& node) { return freed_.count(node.get()) > 0 && is_freed(node); });
 }
 
 // Whether it needs a gradient because of tensors that became leaves here, and of nothing else.

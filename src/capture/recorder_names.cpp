@@ -537,9 +537,10 @@ PyObject* Recorder::load_item(Activation& self, PyObject* container, PyObject* k
   if (is_text(container)) specialise(container);
   if (PyObject* mapping = behind_proxy(container)) return load_item(self, mapping, key);
   if (!slot_guarded(self, container, "__getitem__")) return stop(self, unreadable_stop_, unreadable_detail_);
-  // A dict finds a tensor by its address.
-  const bool by_address = (PyDict_CheckExact(container) && is_made(container)) ||
-                          (PyDict_Check(container) && is_outside(key) && !floating(key));
+  // A dict finds a tensor by its address. That of a parameter lasts.
+  const bool lasts = is_outside(key) &&
+                     (!floating(key) || (is_tensor(key) && tensor_of(key).is_leaf() && tensor_of(key).requires_grad()));
+  const bool by_address = (PyDict_CheckExact(container) && is_made(container)) || (PyDict_Check(container) && lasts);
   if (is_tensor(key) && !by_address &&
       !(has_known_data(key) && PySequence_Check(container) && !PyDict_Check(container)))
     return stop(self, Stop::kTensorData, "an index");

@@ -128,40 +128,41 @@ std::vector<size_t> numbers_of_reads(const Graph& graph) {
   return reads;
 }
 
-/// Nodes that are needed by the n-th one.
-std::vector<bool> needed_by(const Accesses& accesses, size_t n) {
-  std::vector<bool> needed(n + 1);
-  Closure closure;
-  for (size_t i = n + 1; i-- > 0;) {
-    if (i != n && !closure.needs(accesses[i])) continue;
-    needed[i] = true;
-    closure.add(accesses[i]);
+/// Of the nodes before `end`: those that are such ones, and all that they and the set need.
+template <class IsSuch>
+std::vector<bool> closed(const Accesses& accesses, size_t end, Closure closure, const IsSuch& is_such) {
+  std::vector<bool> needed(end);
+  for (size_t n = end; n-- > 0;) {
+    if (!is_such(n) && !closure.needs(accesses[n])) continue;
+    needed[n] = true;
+    closure.add(accesses[n]);
   }
   return needed;
+}
+
+/// What any number needs that is read.
+std::vector<bool> needed_by_reads(const Graph& graph, const Accesses& accesses, const Closure& closure) {
+  return closed(accesses, graph.nodes().size(), closure, [&](size_t n) { return is_read(graph.nodes()[n]); });
+}
+
+Closure of_value(const Accesses& accesses, ValueId value) {
+  Closure closure;
+  if (value.valid()) closure.read(accesses.memory(value));
+  return closure;
 }
 
 }  // namespace
 
-static std::vector<bool> needed_by(const Graph& graph, const Accesses& accesses, ValueId value, bool and_reads) {
-  std::vector<bool> needed(graph.nodes().size());
-  Closure closure;
-  if (value.valid()) closure.read(accesses.memory(value));
-  for (size_t i = graph.nodes().size(); i-- > 0;) {
-    if (!(and_reads && is_read(graph.nodes()[i])) && !closure.needs(accesses[i])) continue;
-    needed[i] = true;
-    closure.add(accesses[i]);
-  }
-  return needed;
-}
-
 std::vector<bool> needed_by_reads(const Graph& graph, ValueId value) {
-  return needed_by(graph, Accesses(graph), value, true);
+  const Accesses accesses(graph);
+  return needed_by_reads(graph, accesses, of_value(accesses, value));
 }
 
 bool is_apart_from_reads(const Graph& graph, ValueId value) {
   const Accesses accesses(graph);
-  const std::vector<bool> of_reads = needed_by(graph, accesses, {}, true),
-                          own = needed_by(graph, accesses, value, false);
+  const std::vector<bool> of_reads = needed_by_reads(graph, accesses, {});
+  const std::vector<bool> own =
+      closed(accesses, graph.nodes().size(), of_value(accesses, value), [](size_t) { return false; });
   const std::vector<size_t> reads = numbers_of_reads(graph);
   const auto after = own.begin() + static_cast<std::ptrdiff_t>(reads.empty() ? 0 : reads.back());
   if (std::find(after, own.end(), true) == own.end()) return true;
@@ -186,7 +187,7 @@ std::optional<EarlyReads> with_early_reads(const Graph& graph, std::span<const s
     row.clear();
   };
   for (const size_t read : reads) {
-    const std::vector<bool> needed = needed_by(accesses, read);
+    const std::vector<bool> needed = closed(accesses, read + 1, {}, [&](size_t n) { return n == read; });
     if (std::any_of(row.begin(), row.end(), [&](size_t n) { return needed[n]; })) end_row();
     for (size_t n = 0; n < read; ++n)
       if (needed[n]) place(n);
@@ -217,10 +218,7 @@ std::optional<EarlyReads> with_early_reads(const Graph& graph, std::span<const s
 
   made.graph = graph;
   made.graph.truncate(0);
-  for (const size_t n : order) {
-    Node node = graph.nodes()[n];
-    made.graph.add_node(std::move(node));
-  }
+  for (const size_t n : order) made.graph.add_node(graph.nodes()[n]);
   return made;
 }
 

@@ -2,38 +2,25 @@
 #include "capture/content.h"
 
 #include <algorithm>
-#include <string>
 #include <string_view>
 #include <unordered_map>
 
+#include "capture/libraries.h"
 #include "capture/recipe.h"
 
 namespace magneto::capture {
 
 namespace {
 
-/// Where `module` is; an empty string, which nothing begins with, if it has no file.
-std::string folder_of(const char* module) {
-  const Ref found = Ref::take(PyImport_ImportModule(module));
-  const Ref file = Ref::take(found ? PyObject_GetAttrString(found.get(), "__file__") : nullptr);
-  const char* path = file && PyUnicode_Check(file.get()) ? PyUnicode_AsUTF8(file.get()) : nullptr;
-  PyErr_Clear();
-  const std::string_view text = path ? path : "";
-  const size_t end = text.rfind('/');
-  return std::string(text.substr(0, end == text.npos ? 0 : end + 1));
-}
-
-bool is_in(std::string_view file, const std::string& folder) { return !folder.empty() && file.starts_with(folder); }
-
 /// Of modules that do no more in it than to compare and to hash: enumerations, paths, fractions, sizes.
 bool is_of_a_library(PyObject* function) {
-  static const std::string library = folder_of("os"), torch = folder_of("torch");
   const auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   const char* text = PyUnicode_AsUTF8(code->co_filename);
   if (!text) PyErr_Clear();
   const std::string_view file = text ? text : "";
-  if (is_in(file, torch)) return true;
-  return is_in(file, library) && file.find("/site-packages/") == file.npos && file.find("/test/") == file.npos;
+  if (is_in_folder(file, torch_folder())) return true;
+  return is_in_folder(file, standard_folder()) && file.find("/site-packages/") == file.npos &&
+         file.find("/test/") == file.npos;
 }
 
 bool is_of_the_program(PyTypeObject* type, const char* name) {
@@ -43,15 +30,6 @@ bool is_of_the_program(PyTypeObject* type, const char* name) {
   for (const PyTypeObject* of_c : {&PyWrapperDescr_Type, &PyMethodDescr_Type, &PyCFunction_Type})
     if (Py_TYPE(method) == of_c) return false;
   return !PyFunction_Check(method) || !is_of_a_library(method);
-}
-
-/// In no order, so that not even an ordered dict asks them for their hashes.
-std::vector<Ref> keys_of(PyObject* dict) {
-  std::vector<Ref> keys;
-  Py_ssize_t position = 0;
-  PyObject *key, *value;
-  while (PyDict_Next(dict, &position, &key, &value)) keys.push_back(Ref::share(key));
-  return keys;
 }
 
 }  // namespace
@@ -88,8 +66,14 @@ PyObject* quiet_entry(PyObject* dict, PyObject* key) {
 }
 
 bool has_program_keys(PyObject* container) {
-  if (!PyDict_Check(container) && !PyAnySet_Check(container)) return false;
-  const std::vector<Ref> keys = PyDict_Check(container) ? keys_of(container) : elements_of(container);
+  if (PyDict_Check(container)) {  // in no order: not even an ordered one asks its keys for their hashes
+    Py_ssize_t position = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(container, &position, &key, &value))
+      if (runs_program(key)) return true;
+    return false;
+  }
+  const std::vector<Ref> keys = PyAnySet_Check(container) ? elements_of(container) : std::vector<Ref>();
   return std::any_of(keys.begin(), keys.end(), [](const Ref& key) { return runs_program(key.get()); });
 }
 

@@ -87,6 +87,14 @@ void Recorder::enter_made(PyObject* object) {
   enter(object, entry);
 }
 
+void Recorder::enter_effect(PyObject* result, int number) {
+  if (is_value(result)) return;
+  Info entry;
+  entry.cls = Info::Class::kEffect;
+  entry.index = number;
+  enter(result, entry);
+}
+
 void Recorder::enter_outside(PyObject* object, SourceId source) {
   Info entry;
   entry.cls = Info::Class::kOutside;

@@ -193,6 +193,7 @@ class Recorder final : public Semantics, public Provenance {
   void enter(PyObject* object, Info info);
   bool watch_death(PyObject* object);  ///< generators, and objects whose end runs code: not held, their death is seen
   void enter_made(PyObject* object);
+  void enter_effect(PyObject* result, int number);  ///< what the call that is this effect has given
   void release_dead();  ///< made objects that only the table holds, and with them the tensors that they hold
   void let_dead_go();
   void let_all_go();  ///< what a recording held that is over

@@ -575,12 +575,7 @@ PyObject* Recorder::call_state_set(const CCall& call) {
   all.insert(all.end(), call.args, call.args + call.count);
   const int number = record_call(method.get(), all.data(), all.size());
   if (call.first) state_dirty_.insert(call.first);
-  if (!is_value(result)) {
-    Info entry;
-    entry.cls = Info::Class::kEffect;
-    entry.index = number;
-    enter(result, entry);
-  }
+  enter_effect(result, number);
   return result;
 }
 

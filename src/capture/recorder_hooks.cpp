@@ -29,12 +29,7 @@ PyObject* Recorder::attach(Activation& self, PyObject* function, PyObject* const
   if (!result || !active_) return result;
   const int number = record_call(function, args, count);
   attached_.push_back({Ref::share(tensor), history_of(tensor), name, place()});
-  if (!is_value(result)) {
-    Info handle;
-    handle.cls = Info::Class::kEffect;
-    handle.index = number;
-    enter(result, handle);
-  }
+  enter_effect(result, number);
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include "capture/content.h"
 #include "capture/evaluator.h"
 #include "capture/faults.h"
+#include "capture/libraries.h"
 #include "capture/recorder.h"
 #include "capture/recorder_torch_internal.h"
 #include "capture/script.h"
@@ -18,21 +19,10 @@ namespace magneto::capture {
 
 // ---------------------------------------------------------------------------------------------------- torch
 
-static const std::string& torch_folder() {
-  static const std::string folder = [] {
-    PyObject* module = PyImport_ImportModule("torch");
-    PyObject* file = module ? PyObject_GetAttrString(module, "__file__") : nullptr;
-    std::string path = file && PyUnicode_Check(file) ? PyUnicode_AsUTF8(file) : "";
-    Py_XDECREF(file);
-    Py_XDECREF(module);
-    return path.substr(0, path.rfind('/') + 1);
-  }();
-  return folder;
-}
-
 // Tables that look things up in Python are filled here: while something is recorded, the look-up itself would be.
 void Recorder::prepare() {
   torch_folder();
+  standard_folder();
   tensor_base();
   autograd_apply();
   Script::prepare();
@@ -48,7 +38,7 @@ void Recorder::set_place(Activation& self) {
   Activation* place = &self;
   while (place && place != &root_) {
     const char* file = PyUnicode_AsUTF8(place->code()->co_filename);
-    if (strncmp(file, torch_folder().c_str(), torch_folder().size()) != 0 && !is_substitute(place->function())) break;
+    if (!is_in_folder(file, torch_folder()) && !is_substitute(place->function())) break;
     place = place->outer();
   }
   if (!place) place = &self;

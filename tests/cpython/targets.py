@@ -21,6 +21,8 @@ import sys
 import tempfile
 import unittest
 
+from run import flatten
+
 # What a program does with the language and its containers; the modules on files, processes, threads and text say nothing about it.
 MODULES = """
     test_augassign test_baseexception test_binop test_bool test_builtin test_class test_cmath test_collections test_compare test_complex
@@ -33,14 +35,6 @@ MODULES = """
     test_slice test_sort test_statistics test_string test_subclassinit test_super test_tuple test_unpack test_unpack_ex test_userdict
     test_userlist test_userstring test_with
 """.split()
-
-
-def flatten(suite):
-    for test in suite:
-        if isinstance(test, unittest.TestSuite):
-            yield from flatten(test)
-        else:
-            yield test
 
 
 def outcome_of(test):
